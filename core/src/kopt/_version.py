@@ -1,0 +1,3 @@
+"""The one version of kopt and of every first-party plugin."""
+
+__version__ = "0.2.0"

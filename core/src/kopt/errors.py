@@ -1,0 +1,126 @@
+"""The errors that kopt raises, and the exit code of each.
+
+KoptError
+├── ConfigError              a setting is wrong; nothing was started
+├── ProblemError             a problem cannot be loaded or run
+├── KernelFileError          a kernel file's header or entry point is wrong
+│   └── ExpressionError      an expression in a header is wrong
+├── PluginError
+│   ├── UnknownPluginError       no plugin of that name is installed
+│   ├── PluginConflictError      two distributions provide that name
+│   ├── PluginIncompatibleError  its requirements are not met
+│   ├── PluginLoadError          importing it failed
+│   ├── PluginInterfaceError     its hooks do not match the specifications
+│   ├── PluginOptionsError       its options are wrong
+│   └── PluginUnavailableError   it cannot work on this machine
+├── DeviceError              no usable device
+├── RunStoreError            a run folder is missing, damaged or from another machine
+├── CandidateError           a candidate failed; it carries the status (never leaves the worker)
+└── WorkerError              a worker process failed through no fault of a candidate
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kopt.model.verification import Status
+
+
+class ExitCode(IntEnum):
+    """What ``kopt`` exits with."""
+
+    IMPROVED = 0
+    """Improved, or the check passed."""
+    NOT_IMPROVED = 1
+    """Finished with nothing faster, or the check failed."""
+    INTERRUPTED = 2
+    """Interrupted; ``kopt resume`` goes on."""
+    INTERNAL = 3
+    """A fault of kopt itself."""
+    USAGE = 4
+    """Usage, configuration or plugin."""
+    NO_DEVICE = 5
+    """No usable device."""
+
+
+class KoptError(Exception):
+    """Root of every error that kopt raises on purpose."""
+
+    exit_code = ExitCode.USAGE
+
+
+class ConfigError(KoptError):
+    """A setting is unknown or its value is wrong."""
+
+
+class ProblemError(KoptError):
+    """A problem cannot be loaded, or its reference cannot be run."""
+
+
+class KernelFileError(KoptError):
+    """A kernel file's header or entry point is wrong."""
+
+
+class ExpressionError(KernelFileError):
+    """An expression over names and shapes is wrong."""
+
+
+class PluginError(KoptError):
+    """A plugin cannot be used."""
+
+
+class UnknownPluginError(PluginError):
+    """No plugin of that name is installed."""
+
+
+class PluginConflictError(PluginError):
+    """Two distributions provide the same name."""
+
+
+class PluginIncompatibleError(PluginError):
+    """A plugin's requirements are not met."""
+
+
+class PluginLoadError(PluginError):
+    """Importing a plugin failed."""
+
+
+class PluginInterfaceError(PluginError):
+    """A plugin's hooks do not match the specifications."""
+
+
+class PluginOptionsError(PluginError):
+    """A plugin's options are wrong."""
+
+
+class PluginUnavailableError(PluginError):
+    """A plugin cannot work on this machine."""
+
+    exit_code = ExitCode.NO_DEVICE
+
+
+class DeviceError(KoptError):
+    """No usable device."""
+
+    exit_code = ExitCode.NO_DEVICE
+
+
+class RunStoreError(KoptError):
+    """A run folder is missing, damaged, in use, or from another machine."""
+
+
+class CandidateError(KoptError):
+    """A candidate failed; becomes its evaluation's status."""
+
+    def __init__(self, status: Status, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class WorkerError(KoptError):
+    """A worker process failed through no fault of a candidate."""
+
+    exit_code = ExitCode.INTERNAL

@@ -1,0 +1,60 @@
+"""What a session asks of whoever evaluates its candidates, here or on another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from kopt.model.candidate import Candidate
+from kopt.model.device import Device
+from kopt.model.evaluation import Evaluation
+from kopt.model.measurement import Measurement
+from kopt.model.problem import Signature
+from kopt.model.record import Record
+
+
+class Baseline(Record):
+    """A baseline that was built, found correct and timed."""
+
+    name: str
+    candidate: Candidate
+    evaluation: Evaluation
+
+    @property
+    def measurement(self) -> Measurement:
+        """Its times; a baseline without them is never made into one."""
+        assert self.evaluation.measurement is not None
+        return self.evaluation.measurement
+
+
+class Opening(Record):
+    """What opening a problem on a device taught."""
+
+    device: Device
+    signature: Signature
+    baselines: tuple[Baseline, ...]
+    failed_baselines: dict[str, str] = {}
+    """Name to reason."""
+    noise: float
+    copy_ms: dict[str, float]
+    """Per measured workload: a plain copy of its compulsory bytes."""
+
+
+class Evaluator(Protocol):
+    """Builds, verifies and measures candidates of one problem."""
+
+    def open(self) -> Opening:
+        """Run the reference, the baselines and the A/A comparison. Raises KoptError."""
+        ...
+
+    def evaluate(self, candidates: Sequence[Candidate]) -> Iterator[Evaluation]:
+        """Yield one evaluation per candidate, as each is ready."""
+        ...
+
+    def confirm(self, candidate: Candidate) -> Evaluation:
+        """Evaluate again in a fresh process, with new seeds, against every baseline."""
+        ...
+
+    def close(self) -> None:
+        """End every process."""
+        ...

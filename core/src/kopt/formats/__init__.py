@@ -1,0 +1,1 @@
+"""The problem formats that come with the core."""

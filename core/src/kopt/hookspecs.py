@@ -1,0 +1,168 @@
+"""Every hook of kopt, in the order in which a run calls them: the contract of plugins.
+
+A plugin is a plain class, found through an entry point of group ``kopt.<role>``. It may have a
+nested ``Options``; it is made as ``Plugin(options)``. Its hooks carry ``@kopt.hookimpl`` and take
+only the arguments that they use. Hooks marked *first result* stop at the first answer that is not
+None; all others are asked in the user's order. Unless said otherwise hooks run in the session
+process, where no torch is imported and no candidate code runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kopt.plugins.markers import hookspec
+
+if TYPE_CHECKING:
+    from kopt.evaluator import Evaluator
+    from kopt.model.budget import Budget, Spend
+    from kopt.model.candidate import Candidate
+    from kopt.model.check import Check
+    from kopt.model.completion import Completion, CompletionRequest
+    from kopt.model.device import Device, Target
+    from kopt.model.diagnosis import Diagnosis, Profile
+    from kopt.model.evaluation import Evaluation
+    from kopt.model.executable import BuildContext, Executable
+    from kopt.model.history import History
+    from kopt.model.problem import Problem, Signature
+    from kopt.model.reference import Reference
+    from kopt.model.run import Run
+    from kopt.model.trial import Trial
+    from kopt.model.verification import Verification
+
+
+@hookspec
+def kopt_check() -> Iterable[Check]:
+    """Say whether this plugin can work on this machine.
+
+    Called by ``kopt doctor``, ``kopt plugins --check`` and before a run for the plugins it uses.
+    A ``fail`` stops a run; every row that is not ``ok`` carries its fix. Must not raise, and must
+    answer within seconds: probe heavy libraries in a subprocess.
+    """
+
+
+@hookspec(firstresult=True)
+def kopt_load_problem(path: Path) -> Problem | None:
+    """Read a problem (role ``format``; first result).
+
+    :param path: an existing file or folder.
+    Return None where the file is of another format. Raise ProblemError where it is of this format
+    and wrong. The reference must not be executed here.
+    """
+
+
+@hookspec(firstresult=True)
+def kopt_submit(problem: Problem, device: str) -> Evaluator | None:
+    """Offer an evaluator for a run (role ``executor``; first result), as on another machine.
+
+    :param device: ``cpu`` or ``cuda``.
+    Return None to leave the run to the next executor; with none, judge and candidates are local
+    processes.
+    """
+
+
+@hookspec(firstresult=True)
+def kopt_open_reference(problem: Problem, device: str) -> Reference | None:
+    """Make a problem runnable (role ``backend``; first result). Called in the judge process.
+
+    :param device: ``cpu`` or ``cuda``.
+    Return None where the reference is of a framework that this backend does not know. Raise
+    ProblemError where the reference or its inputs fail.
+    """
+
+
+@hookspec
+def kopt_baselines(problem: Problem, device: str) -> Iterable[Candidate]:
+    """Name what a candidate has to beat (role ``backend``).
+
+    Each is a Candidate whose ``idea`` is the baseline's name, as ``eager`` or ``torch.compile``.
+    A baseline that fails to build or is not correct is reported and left out.
+    """
+
+
+@hookspec
+def kopt_profile(problem: Problem, evaluation: Evaluation, device: Device) -> Profile | None:
+    """Measure how a parent uses the device (role ``profiler``). None: nothing to say."""
+
+
+@hookspec
+def kopt_judge(
+    problem: Problem,
+    signature: Signature,
+    evaluation: Evaluation,
+    profiles: Sequence[Profile],
+    device: Device,
+    history: History,
+) -> Diagnosis | None:
+    """Say what limits a parent (role ``judge``). None: no opinion."""
+
+
+@hookspec
+def kopt_propose(
+    problem: Problem,
+    signature: Signature,
+    target: Target,
+    parent: Evaluation | None,
+    diagnoses: Sequence[Diagnosis],
+    history: History,
+) -> Iterable[Candidate]:
+    """Propose candidates (role ``strategy``).
+
+    Called in the first round with ``parent`` None, then once per selected parent and round.
+    Must be a function of its arguments alone: a resumed run calls it again with the same history.
+    Candidates already evaluated are dropped by the session. An empty answer is fine.
+    """
+
+
+@hookspec(firstresult=True)
+def kopt_build(
+    problem: Problem, candidate: Candidate, context: BuildContext
+) -> Executable | None:
+    """Build a candidate (role ``backend``; first result). Called in a candidate process.
+
+    Return None where the language is another backend's. Raise CandidateError with the status and
+    the compiler's own words where the source is at fault.
+    """
+
+
+@hookspec
+def kopt_verify(trial: Trial) -> Verification | None:
+    """Judge correctness (role ``verifier``). Called in the judge process; every verdict must pass.
+
+    Let CandidateError pass through: the session turns it into the candidate's status.
+    """
+
+
+@hookspec(firstresult=True)
+def kopt_select(history: History, round_number: int) -> Sequence[Evaluation] | None:
+    """Choose the parents of the next round (role ``search``; first result).
+
+    Must be a function of its arguments alone. An empty sequence ends the run.
+    """
+
+
+@hookspec(firstresult=True)
+def kopt_stop(history: History, budget: Budget, spend: Spend) -> str | None:
+    """Say why the run should end now (role ``search``; first result). None: go on."""
+
+
+@hookspec(firstresult=True)
+def kopt_complete(request: CompletionRequest) -> Completion | None:
+    """Answer a prompt (role ``llm``; first result). None: not this provider's model."""
+
+
+@hookspec
+def kopt_run_started(run: Run) -> None:
+    """Observe: baselines are measured, the first round begins."""
+
+
+@hookspec
+def kopt_candidate_evaluated(evaluation: Evaluation) -> None:
+    """Observe: an evaluation is in the journal."""
+
+
+@hookspec
+def kopt_run_finished(run: Run) -> None:
+    """Observe: the run has ended, and how."""

@@ -1,0 +1,1 @@
+"""The nouns: what one stage hands to the next."""

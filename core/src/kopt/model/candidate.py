@@ -1,0 +1,84 @@
+"""A kernel to try: its source, its knobs, where it came from, and the identity of all that runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from kopt.model.record import Record, content_id
+
+KnobValue = bool | int | float | str
+
+
+class Knob(Record):
+    """A tunable that the source declares, with the values worth trying."""
+
+    default: KnobValue
+    choices: tuple[KnobValue, ...]
+
+    @model_validator(mode="after")
+    def _default_is_a_choice(self) -> Knob:
+        if self.default not in self.choices:
+            raise ValueError(f"default {self.default!r} is not among choices {self.choices!r}")
+        return self
+
+
+class Candidate(Record):
+    """One kernel with one setting of its knobs.
+
+    ``id`` hashes all that decides what runs: language, source, entry, settings and knob values.
+    ``structure`` leaves out the values: candidates that differ in knobs only share it.
+    """
+
+    language: str
+    source: str
+    entry: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The rest of the kopt header, as argument binding or compiler flags (JSON values)."""
+    knobs: dict[str, Knob] = Field(default_factory=dict)
+    values: dict[str, KnobValue] = Field(default_factory=dict)
+    parents: tuple[str, ...] = ()
+    strategy: str = "user"
+    idea: str = ""
+
+    @model_validator(mode="after")
+    def _values_are_declared(self) -> Candidate:
+        for name, value in self.values.items():
+            if name not in self.knobs:
+                raise ValueError(f"value for {name!r}, which is no declared knob")
+            if value not in self.knobs[name].choices:
+                raise ValueError(f"{name}={value!r} is not among {self.knobs[name].choices!r}")
+        return self
+
+    @property
+    def chosen(self) -> dict[str, KnobValue]:
+        """Every knob's value, the default where none was set."""
+        return {name: self.values.get(name, knob.default) for name, knob in self.knobs.items()}
+
+    @property
+    def structure(self) -> str:
+        """Content hash without the knob values."""
+        return content_id(self.language, self.source, self.entry, self.settings)
+
+    @property
+    def id(self) -> str:
+        """Content hash of everything that decides what runs."""
+        return content_id(self.structure, self.chosen)
+
+    def with_values(self, strategy: str, idea: str = "", **values: KnobValue) -> Candidate:
+        """Return a child with other knob values; errors as the constructor's."""
+        return Candidate(
+            language=self.language, source=self.source, entry=self.entry, settings=self.settings,
+            knobs=self.knobs, values={**self.chosen, **values}, parents=(self.id,),
+            strategy=strategy, idea=idea,
+        )  # fmt: skip
+
+    def child(self, source: str, *, strategy: str, idea: str = "") -> Candidate:
+        """Return a child with another source, whose kopt header is read again."""
+        from kopt.model.kernel_file import parse_kernel
+
+        return parse_kernel(
+            source, self.language, entry=self.entry, parents=(self.id,), strategy=strategy,
+            idea=idea,
+        )  # fmt: skip

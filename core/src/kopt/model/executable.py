@@ -1,0 +1,86 @@
+"""What a backend makes of a candidate: something that binds to memory and launches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from kopt.model.device import Device
+from kopt.model.evaluation import Build
+from kopt.model.values import CallClaim, CallSpec, TensorRef
+
+
+class Memory(Protocol):
+    """The judge's shared memory as a candidate process sees it."""
+
+    def buffer(self, ref: TensorRef) -> memoryview:
+        """Return the writable bytes of a CPU tensor (from its first to its last element)."""
+        ...
+
+    def address(self, ref: TensorRef) -> int:
+        """Return the address of a CPU tensor's first element."""
+        ...
+
+    def handle(self, segment: int) -> tuple[object, ...]:
+        """Return the CUDA IPC handle of a segment, as announced by the judge."""
+        ...
+
+
+class BoundCall(Protocol):
+    """One candidate bound to one set of arguments and outputs."""
+
+    def launch(self) -> None:
+        """Start one call; on a GPU it need not have finished on return. This is what is timed."""
+        ...
+
+    def collect(self) -> CallClaim:
+        """Wait, put the last launch's results into the judge's outputs, and describe them.
+
+        Where structure, shape or dtype differ from what is asked for, nothing is copied.
+        """
+        ...
+
+
+@runtime_checkable
+class Executable(Protocol):
+    """A built candidate, in a candidate process."""
+
+    build: Build
+
+    def bind(self, call: CallSpec, memory: Memory) -> BoundCall:
+        """Prepare a call; slow work (views, handles, set-up) belongs here. Raises CandidateError."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until every launch has finished. Raises CandidateError for a device fault."""
+        ...
+
+    def device_ms(self, calls: list[BoundCall], launches: int) -> float | None:
+        """Run ``launches`` calls in rotation and return their device time in ms.
+
+        None where the device has no clock of its own (a CPU): the judge's clock is used then.
+        """
+        ...
+
+
+class BuildContext(Protocol):
+    """Where and for what a backend builds."""
+
+    device: Device | None
+    """None: build ahead of time for ``architecture`` only."""
+    architecture: str
+    """As ``sm_90`` or ``native``."""
+    argument_names: tuple[str, ...]
+    """Arguments of the reference, then its parameters and buffers, in order."""
+
+    def cached(self, key: str) -> Path | None:
+        """Return the folder of an earlier build of ``key`` whose files are intact, or None."""
+        ...
+
+    def keep(self, key: str, folder: Path) -> Path:
+        """Move a finished build into the cache, atomically, and return where it lies."""
+        ...
+
+    def scratch(self) -> Path:
+        """Return a new empty folder for building in."""
+        ...

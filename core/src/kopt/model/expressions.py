@@ -1,0 +1,68 @@
+"""Integer expressions over names and shapes, as in ``x.shape[0] // ROWS`` (no code is run)."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from kopt.errors import ExpressionError
+
+_BINARY: dict[type[ast.operator], Any] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Div: operator.truediv,
+}  # fmt: skip
+_CALLS: dict[str, Any] = {
+    "min": min, "max": max, "cdiv": lambda a, b: -(-a // b),
+    "next_pow2": lambda n: 1 << max(0, int(n) - 1).bit_length(), "prod": lambda s: _prod(s),
+}  # fmt: skip
+_ATTRIBUTES = frozenset({"shape", "ndim", "numel", "stride", "itemsize"})
+
+
+def _prod(values: Any) -> int:
+    result = 1
+    for value in values:
+        result *= value
+    return result
+
+
+def evaluate(text: str, names: Mapping[str, Any]) -> Any:
+    """Evaluate an expression; ``names`` maps to numbers, tuples or objects with a ``shape``.
+
+    Allowed: numbers, names, ``+ - * // / %``, indexing and slicing, ``min max cdiv next_pow2
+    prod`` and the attributes ``shape ndim numel stride itemsize``. Raises ExpressionError.
+    """
+    try:
+        tree = ast.parse(text, mode="eval")
+        return _value(tree.body, names)
+    except ExpressionError as error:
+        raise ExpressionError(f"{text!r}: {error}") from error
+    except (SyntaxError, ZeroDivisionError, IndexError, TypeError, ValueError) as error:
+        raise ExpressionError(f"{text!r}: {error}") from error
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=bool() | int() | float()):
+            return node.value
+        case ast.Name():
+            if node.id not in names:
+                known = ", ".join(sorted(names)) or "none"
+                raise ExpressionError(f"no name {node.id!r} (known: {known})")
+            return names[node.id]
+        case ast.BinOp() if type(node.op) in _BINARY:
+            return _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
+        case ast.UnaryOp(op=ast.USub()):
+            return -_value(node.operand, names)
+        case ast.Attribute() if node.attr in _ATTRIBUTES:
+            return getattr(_value(node.value, names), node.attr)
+        case ast.Subscript(slice=ast.Slice(lower=low, upper=high, step=None)):
+            start = None if low is None else _value(low, names)
+            stop = None if high is None else _value(high, names)
+            return _value(node.value, names)[start:stop]
+        case ast.Subscript():
+            return _value(node.value, names)[_value(node.slice, names)]
+        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _CALLS:
+            return _CALLS[name](*(_value(argument, names) for argument in node.args))
+    raise ExpressionError(f"{ast.unparse(node)!r} is not allowed here")

@@ -1,0 +1,116 @@
+"""Kernel files: the kopt header in their comments, and the language of a file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from kopt.errors import KernelFileError
+from kopt.model.candidate import Candidate, Knob
+
+_SUFFIXES = {".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".cu": "cuda"}
+SUFFIX_OF = {"cpp": ".cpp", "cuda": ".cu", "triton": ".py", "torch": ".py"}
+_OPEN = re.compile(r"^\s*(#|//)\s*///\s*kopt\s*$")
+_CLOSE = re.compile(r"^\s*(#|//)\s*///\s*$")
+
+
+def header_of(source: str) -> dict[str, Any]:
+    """Return the TOML between ``# /// kopt`` and ``# ///`` (``//`` in C++); {} if there is none.
+
+    The form is that of Python's inline script metadata (PEP 723). Raises KernelFileError.
+    """
+    block: list[str] | None = None
+    for line in source.splitlines():
+        if block is None:
+            block = [] if _OPEN.match(line) else None
+        elif _CLOSE.match(line):
+            return _parse_header("\n".join(block))
+        else:
+            block.append(re.sub(r"^\s*(#|//) ?", "", line))
+    if block is not None:
+        raise KernelFileError("the kopt header is not closed; end it with '# ///' or '// ///'")
+    return {}
+
+
+def _parse_header(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise KernelFileError(f"the kopt header is not valid TOML: {error}") from error
+
+
+def language_of(path: Path, source: str) -> str:
+    """Return the language of a kernel file from its header, its suffix or its imports."""
+    declared = header_of(source).get("language")
+    if declared is not None:
+        return str(declared)
+    if path.suffix in _SUFFIXES:
+        return _SUFFIXES[path.suffix]
+    if path.suffix == ".py":
+        return "triton" if re.search(r"^\s*(import|from)\s+triton\b", source, re.M) else "torch"
+    raise KernelFileError(
+        f"{path.name}: cannot tell its language; use a suffix among "
+        f"{', '.join([*_SUFFIXES, '.py'])} or write language = ... in a kopt header"
+    )
+
+
+def _knob(name: str, value: object) -> Knob:
+    if isinstance(value, list) and value:
+        value = {"default": value[0], "choices": value}
+    try:
+        return Knob.model_validate(value)
+    except ValidationError as error:
+        detail = "; ".join(str(item["msg"]) for item in error.errors())
+        raise KernelFileError(
+            f"knob {name!r}: {detail}; write {name} = {{default = 4, choices = [2, 4, 8]}}"
+        ) from error
+
+
+def parse_kernel(
+    source: str,
+    language: str,
+    *,
+    entry: str | None = None,
+    parents: tuple[str, ...] = (),
+    strategy: str = "user",
+    idea: str = "",
+) -> Candidate:
+    """Return the candidate that a kernel file describes; its header wins over ``entry``.
+
+    Raises KernelFileError where the header is wrong or no entry point can be found.
+    """
+    header = dict(header_of(source))
+    header.pop("language", None)
+    knobs = {name: _knob(name, value) for name, value in header.pop("knobs", {}).items()}
+    found = header.pop("entry", None) or entry or default_entry(source, language)
+    return Candidate(
+        language=language, source=source, entry=found, settings=header, knobs=knobs,
+        parents=parents, strategy=strategy, idea=idea,
+    )  # fmt: skip
+
+
+def default_entry(source: str, language: str) -> str:
+    """Return the entry point that a file without a header most likely means."""
+    if language in {"cpp", "cuda"}:
+        found = re.findall(r'extern\s+"C"[^;{]*?\b([A-Za-z_]\w*)\s*\(', source)
+    else:
+        found = re.findall(r"^(?:class|def)\s+(ModelNew|kernel_function|custom_kernel)\b", source, re.M)
+    if not found:
+        wanted = 'extern "C" function' if language in {"cpp", "cuda"} else (
+            "class ModelNew, def kernel_function or def custom_kernel"
+        )
+        raise KernelFileError(f"no entry point: no {wanted}, and no entry = ... in a kopt header")
+    return found[0]
+
+
+def load_kernel(path: Path, *, language: str | None = None) -> Candidate:
+    """Read a kernel file. Raises KernelFileError."""
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise KernelFileError(f"cannot read {path}: {error}") from error
+    return parse_kernel(source, language or language_of(path, source))

@@ -1,0 +1,76 @@
+"""The judge's side of a problem: inputs, expected results and the oracle (all in shared memory)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kopt.model.device import Device
+from kopt.model.problem import Problem, Signature
+from kopt.model.values import CallSpec
+
+
+class InputSet(Protocol):
+    """One drawn set of arguments with its module state, shared with candidate processes."""
+
+    workload: str
+    seed: int
+    distribution: str
+    call: CallSpec
+    """Arguments, state and outputs as references."""
+    outputs: list[Any]
+    """The judge's views of the output buffers."""
+    tensors: dict[str, Any]
+    """The judge's views of the input and state tensors, by name."""
+
+    def changed(self) -> list[str]:
+        """Return the names of inputs and state whose bytes differ from what was drawn."""
+        ...
+
+    def canaries_hurt(self) -> list[str]:
+        """Return the names of tensors around which bytes were overwritten."""
+        ...
+
+    def restore(self) -> None:
+        """Write inputs, state and canaries as they were drawn."""
+        ...
+
+    def poison(self, pattern: int) -> None:
+        """Fill the output buffers with NaN (0), another NaN-free garbage (1) or values of pattern n."""
+        ...
+
+    def close(self) -> None:
+        """Give the memory back."""
+        ...
+
+
+class Reference(Protocol):
+    """A problem that has been made runnable in the judge process."""
+
+    problem: Problem
+    device: Device
+    signature: Signature
+
+    def inputs(self, workload: str, seed: int, distribution: str = "native") -> InputSet:
+        """Draw a set of arguments. ``distribution`` is ``native`` or one of ``distributions``."""
+        ...
+
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        """Names of the input distributions that make sense for this problem, ``native`` first."""
+        ...
+
+    def expected(self, inputs: InputSet) -> list[Any]:
+        """Return the outputs of the reference as the user runs it."""
+        ...
+
+    def oracle(self, inputs: InputSet) -> list[Any]:
+        """Return the outputs of the reference in float64 on the same (rounded) inputs."""
+        ...
+
+    def copy_ms(self, nbytes: int) -> float:
+        """Median time in ms of a plain device copy that reads and writes ``nbytes`` in all."""
+        ...
+
+    def close(self) -> None:
+        """Give all memory back."""
+        ...

@@ -1,0 +1,73 @@
+"""A run: what was asked, what was found, what it cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from kopt.model.budget import Budget, Spend
+from kopt.model.candidate import Candidate
+from kopt.model.device import Device
+from kopt.model.evaluation import Evaluation
+from kopt.model.problem import Problem
+from kopt.model.record import Record
+from kopt.model.measurement import Measurement
+
+RunStatus = Literal["running", "improved", "not-improved", "interrupted", "failed"]
+
+
+class RunConfig(Record):
+    """Everything that decides a run's course, as settled before it starts."""
+
+    backend: str
+    """As ``cpp`` or ``kopt-cpp:cpp``: also the language that strategies write."""
+    reference: str = "torch"
+    strategies: tuple[str, ...]
+    search: str
+    verifiers: tuple[str, ...]
+    profilers: tuple[str, ...] = ()
+    judges: tuple[str, ...] = ()
+    llm: str | None = None
+    executor: str | None = None
+    options: dict[str, dict[str, object]] = {}
+    """Plugin options, ``role.name`` to options."""
+    device: Literal["cpu", "cuda"]
+    budget: Budget = Budget()
+    seed: int = 0
+    build_workers: int | None = None
+    """Builds at a time; None: one per CPU."""
+    build_seconds: float = 120.0
+    """Deadline of one build."""
+    run_seconds: float = 60.0
+    """Deadline of one launch or block of launches."""
+
+
+class Run(Record):
+    """The outcome of a run; frozen, and all of it is in the run's folder."""
+
+    id: str
+    folder: Path
+    status: RunStatus
+    reason: str = ""
+    """Why it ended."""
+    problem: Problem
+    config: RunConfig
+    device: Device | None = None
+    baselines: dict[str, Measurement] = {}
+    failed_baselines: dict[str, str] = {}
+    copy_ms: float | None = None
+    """A plain copy of the compulsory bytes, weighted as ``latency_ms`` is."""
+    best: Evaluation | None = None
+    """The winner as confirmed in a fresh process; None: nothing beat the baselines."""
+    source_path: Path | None = None
+    """The winner's source, in the run's folder."""
+    trials: dict[str, int] = {}
+    """Count by status."""
+    spend: Spend = Spend()
+    plugins: dict[str, str] = {}
+    """``role.name`` to distribution and version."""
+
+    @property
+    def best_candidate(self) -> Candidate | None:
+        """The winner's candidate."""
+        return self.best.candidate if self.best else None

@@ -1,0 +1,30 @@
+"""The judge's handle on one built candidate, as verifiers use it."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from kopt.model.candidate import Candidate
+from kopt.model.evaluation import Build
+from kopt.model.problem import Problem
+from kopt.model.reference import InputSet, Reference
+from kopt.model.values import CallClaim
+
+
+class Trial(Protocol):
+    """One candidate, built and alive in a process of its own."""
+
+    problem: Problem
+    candidate: Candidate
+    reference: Reference
+    build: Build
+    seed: int
+    """Secret; a fresh one for each verification."""
+    depth: Literal["search", "winner"]
+
+    def run(self, inputs: InputSet, launches: int = 1) -> CallClaim:
+        """Launch on ``inputs`` and put the results into ``inputs.outputs``.
+
+        Raises CandidateError where the candidate crashes, hangs or reports a fault.
+        """
+        ...

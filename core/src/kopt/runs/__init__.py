@@ -1,0 +1,1 @@
+"""Run folders: the journal, the sources, the report."""

@@ -1,0 +1,1 @@
+"""Contract test classes, fakes and tiny problems for plugin authors."""

@@ -1,0 +1,1 @@
+"""Judge and candidate processes: where torch is imported and candidate code runs."""
