@@ -38,7 +38,10 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
         return _value(tree.body, names)
     except ExpressionError as error:
         raise ExpressionError(f"{text!r}: {error}") from error
-    except (SyntaxError, ZeroDivisionError, IndexError, TypeError, ValueError) as error:
+    except (
+        SyntaxError, ArithmeticError, LookupError, AttributeError, TypeError, ValueError,
+        RecursionError, MemoryError,
+    ) as error:  # fmt: skip
         raise ExpressionError(f"{text!r}: {error}") from error
 
 

@@ -9,6 +9,16 @@ from kopt.model.problem import Problem, Signature
 from kopt.model.values import CallSpec
 
 
+class SharedSegment(Protocol):
+    """Judge-owned memory that a candidate process can map."""
+
+    id: int
+
+    def announcement(self) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """Return what the other process must be told, and the descriptors to send along."""
+        ...
+
+
 class InputSet(Protocol):
     """One drawn set of arguments with its module state, shared with candidate processes."""
 
@@ -21,6 +31,16 @@ class InputSet(Protocol):
     """The judge's views of the output buffers."""
     tensors: dict[str, Any]
     """The judge's views of the input and state tensors, by name."""
+
+    @property
+    def segments(self) -> list[SharedSegment]:
+        """The shared segments behind ``call``, to be announced before it is bound."""
+        ...
+
+    @property
+    def results(self) -> list[tuple[str, Any]]:
+        """What a call has to get right: output buffers, then arguments changed in place, by name."""
+        ...
 
     def changed(self) -> list[str]:
         """Return the names of inputs and state whose bytes differ from what was drawn."""
@@ -35,7 +55,7 @@ class InputSet(Protocol):
         ...
 
     def poison(self, pattern: int) -> None:
-        """Fill the output buffers with NaN (0), another NaN-free garbage (1) or values of pattern n."""
+        """Fill the output buffers: NaN for pattern 0, another garbage for each other pattern."""
         ...
 
     def close(self) -> None:
@@ -60,11 +80,11 @@ class Reference(Protocol):
         ...
 
     def expected(self, inputs: InputSet) -> list[Any]:
-        """Return the outputs of the reference as the user runs it."""
+        """Return what ``inputs.results`` should be, by the reference as the user runs it."""
         ...
 
     def oracle(self, inputs: InputSet) -> list[Any]:
-        """Return the outputs of the reference in float64 on the same (rounded) inputs."""
+        """Return the same in float64, on the same (rounded) inputs."""
         ...
 
     def copy_ms(self, nbytes: int) -> float:

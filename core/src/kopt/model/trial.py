@@ -28,3 +28,7 @@ class Trial(Protocol):
         Raises CandidateError where the candidate crashes, hangs or reports a fault.
         """
         ...
+
+    def release(self, inputs: InputSet) -> None:
+        """Have the candidate's process forget ``inputs``, before they are closed."""
+        ...

@@ -13,11 +13,14 @@ PROJECT = "kopt"
 @overload
 def hookimpl(function: F) -> F: ...
 @overload
-def hookimpl(
-    *, tryfirst: bool = False, trylast: bool = False, wrapper: bool = False
-) -> Callable[[F], F]: ...
-def hookimpl(function: F | None = None, **options: bool) -> Any:
-    """Mark a method as the implementation of the hook of its name (options as pluggy's)."""
+def hookimpl(*, tryfirst: bool = False, trylast: bool = False) -> Callable[[F], F]: ...
+def hookimpl(function: F | None = None, *, tryfirst: bool = False, trylast: bool = False) -> Any:
+    """Mark a method as the implementation of the hook of its name.
+
+    ``tryfirst`` and ``trylast`` move it to the front or the end of the user's order. There are no
+    wrappers: kopt calls each plugin on its own, so that one that fails costs no other's answer.
+    """
+    options = {"tryfirst": tryfirst, "trylast": trylast}
     return _mark(f"{PROJECT}_impl", _IMPL_DEFAULTS, function, options)
 
 
@@ -25,9 +28,9 @@ def hookimpl(function: F | None = None, **options: bool) -> Any:
 def hookspec(function: F) -> F: ...
 @overload
 def hookspec(*, firstresult: bool = False) -> Callable[[F], F]: ...
-def hookspec(function: F | None = None, **options: bool) -> Any:
+def hookspec(function: F | None = None, *, firstresult: bool = False) -> Any:
     """Mark a function as a hook's specification."""
-    return _mark(f"{PROJECT}_spec", _SPEC_DEFAULTS, function, options)
+    return _mark(f"{PROJECT}_spec", _SPEC_DEFAULTS, function, {"firstresult": firstresult})
 
 
 _IMPL_DEFAULTS: dict[str, Any] = {

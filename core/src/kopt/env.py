@@ -1,0 +1,116 @@
+"""The environment: the only file that reads it, and every variable that kopt knows."""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+from collections.abc import Mapping
+from pathlib import Path
+
+import platformdirs
+
+PREFIX = "KOPT_"
+
+SETTING_VARIABLES: dict[str, str] = {
+    "KOPT_BACKEND": "backend that builds candidates",
+    "KOPT_STRATEGIES": "strategies, separated by commas",
+    "KOPT_SEARCH": "search policy",
+    "KOPT_VERIFIERS": "verifiers, separated by commas",
+    "KOPT_PROFILERS": "profilers, separated by commas",
+    "KOPT_JUDGES": "judges, separated by commas",
+    "KOPT_LLM": "language model plugin",
+    "KOPT_EXECUTOR": "executor that evaluates candidates elsewhere",
+    "KOPT_DEVICE": "device: cpu or cuda",
+    "KOPT_MAX_TIME": "time budget of a run, as 20m or 1h30m",
+    "KOPT_MAX_TRIALS": "number of candidates that a run may evaluate",
+    "KOPT_MAX_TOKENS": "language model tokens that a run may use",
+    "KOPT_MAX_USD": "money that a run may spend, in US dollars",
+    "KOPT_SEED": "seed of everything that is drawn at random",
+    "KOPT_BUILD_WORKERS": "builds at a time",
+    "KOPT_BUILD_TIMEOUT": "deadline of one build, as 2m",
+    "KOPT_RUN_TIMEOUT": "deadline of one launch, as 60s",
+    "KOPT_RUNS_DIR": "folder of the run folders",
+}
+"""Variables that stand for a setting of the same name (docs/reference/config)."""
+
+OTHER_VARIABLES: dict[str, str] = {
+    "KOPT_CACHE_DIR": "folder of builds that later runs reuse",
+}
+"""Variables that are no settings."""
+
+_PASSED = frozenset({
+    "PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "LANG", "TZ", "VIRTUAL_ENV",
+    "CONDA_PREFIX", "PYTHONPATH", "PYTHONUSERBASE", "CC", "CXX", "OPENBLAS_CORETYPE",
+    "MKL_NUM_THREADS", "MKL_ENABLE_INSTRUCTIONS", "OPENBLAS_NUM_THREADS", "GOMP_CPU_AFFINITY",
+    "KMP_AFFINITY",
+})  # fmt: skip
+_PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "TRITON_", "OMP_")
+# A candidate must neither read nor fill the user's own caches, nor have its kernels replaced.
+_KEPT_BACK = re.compile(r"^TRITON_.*(CACHE|HOME|DUMP|OVERRIDE)|^CUDA_CACHE_PATH$")
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+
+
+def settings_from_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return setting name to text for every non-empty ``KOPT_*`` variable that may be a setting.
+
+    ``KOPT_MAX_TIME`` gives ``max_time``. Unknown names are among them: kopt.config refuses those,
+    so that a misspelt variable is not silently without effect. ``environment`` is the process's
+    own unless given.
+    """
+    source = os.environ if environment is None else environment
+    return {
+        name.removeprefix(PREFIX).lower(): value
+        for name, value in source.items()
+        if name.startswith(PREFIX) and name not in OTHER_VARIABLES and value.strip()
+    }
+
+
+def cache_folder() -> Path:
+    """Return the folder of everything that may be deleted (``KOPT_CACHE_DIR``); not created."""
+    given = os.environ.get("KOPT_CACHE_DIR", "").strip()
+    if given:
+        return Path(given).expanduser().absolute()
+    return Path(platformdirs.user_cache_dir("kopt", appauthor=False))
+
+
+def runs_folder() -> Path:
+    """Return the folder of the run folders: ``KOPT_RUNS_DIR``, else ``.kopt/runs``; not created."""
+    given = os.environ.get("KOPT_RUNS_DIR", "").strip()
+    return Path(given).expanduser() if given else Path(".kopt/runs")
+
+
+def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, str]:
+    """Return the whole environment of a candidate process.
+
+    Only variables on a list pass, and none whose name tells of a secret. Home and temporary files
+    lie below ``home`` (its folders are made here). Compiler caches lie below ``cache`` where it is
+    given, so that later processes find them, else below ``home`` too.
+    """
+    passed = {name: value for name, value in os.environ.items() if _may_pass(name)}
+    if site.ENABLE_USER_SITE:
+        # HOME moves, and with it the place where packages installed with --user are looked for.
+        passed.setdefault("PYTHONUSERBASE", site.getuserbase())
+    kept = home / ".cache" if cache is None else cache
+    folders = {
+        "HOME": home, "TMPDIR": home / "tmp", "XDG_CACHE_HOME": home / ".cache",
+        "TRITON_CACHE_DIR": kept / "triton", "TORCHINDUCTOR_CACHE_DIR": kept / "inductor",
+        "CUPY_CACHE_DIR": kept / "cupy", "CUDA_CACHE_PATH": kept / "cuda",
+    }  # fmt: skip
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    return {
+        **passed,
+        **{name: str(folder.absolute()) for name, folder in folders.items()},
+        # Spinning threads of one process ruin the timing of another on the same cores.
+        "OMP_WAIT_POLICY": "passive",
+        "GOMP_SPINCOUNT": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+    }
+
+
+def _may_pass(name: str) -> bool:
+    if _SECRET.search(name) or _KEPT_BACK.search(name):
+        return False
+    return name in _PASSED or name.startswith(_PASSED_PREFIXES)

@@ -1,0 +1,265 @@
+"""The typed face of the hooks: what a run calls, and what it gets back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from kopt.errors import ConfigError, PluginUnavailableError
+from kopt.model.candidate import Candidate
+from kopt.model.check import Check
+from kopt.model.completion import Completion, CompletionRequest
+from kopt.model.diagnosis import Diagnosis, Profile
+from kopt.model.evaluation import Evaluation
+from kopt.model.problem import Problem
+from kopt.model.verification import Verification
+from kopt.plugins.catalog import installed
+from kopt.plugins.isolation import IsolatedCalls, PluginFailure
+from kopt.plugins.loader import LoadedPlugin, PluginRef, adopt, load
+
+if TYPE_CHECKING:
+    from kopt.evaluator import Evaluator
+    from kopt.model.budget import Budget, Spend
+    from kopt.model.device import Device, Target
+    from kopt.model.executable import BuildContext, Executable
+    from kopt.model.history import History
+    from kopt.model.problem import Signature
+    from kopt.model.reference import Reference
+    from kopt.model.run import Run
+    from kopt.model.trial import Trial
+
+T = TypeVar("T")
+
+
+class Proposed(NamedTuple):
+    """A candidate and the name of the plugin that proposed it."""
+
+    plugin: str
+    candidate: Candidate
+
+
+class Hooks(IsolatedCalls):
+    """Every hook as a method with the arguments of its specification.
+
+    How a failing plugin is treated is IsolatedCalls' business, in one way for all hooks.
+    """
+
+    @classmethod
+    def load(
+        cls,
+        references: Iterable[tuple[str, object, Mapping[str, object]]],
+        instances: Iterable[tuple[str, object]] = (),
+    ) -> Hooks:
+        """Find, load and bind plugins; nothing is asked yet. Raises PluginErrors and ConfigError.
+
+        :param references: (role, reference, options) in the order of calls. In place of the
+            reference an instance may stand, with empty options.
+        :param instances: (role, instance), called after those.
+        """
+        catalog = installed()
+        plugins: dict[object, LoadedPlugin] = {}
+        for role, what, options in [*references, *((r, i, {}) for r, i in instances)]:
+            if not isinstance(what, str):
+                if options:
+                    raise ConfigError(
+                        f"{role}: an instance of {type(what).__name__} was given together with "
+                        f"options ({', '.join(options)}); put them into the instance"
+                    )
+                plugins.setdefault(id(what), adopt(role, what, catalog))
+                continue
+            plugin = load(role, what, options, catalog)
+            known = plugins.setdefault((role, plugin.info.reference), plugin)
+            if known.ref != plugin.ref:
+                raise ConfigError(
+                    f"{plugin.info.label} is named twice with different options; name it once"
+                )
+        return cls(list(plugins.values()))
+
+    def references(self, *roles: str) -> list[PluginRef]:
+        """Return what ``load`` needs to build the plugins of these roles in another process.
+
+        Raises ConfigError for an instance that no installed name leads to.
+        """
+        chosen = [plugin for plugin in self.plugins if plugin.info.role in roles]
+        for plugin in chosen:
+            if plugin.ref is None:
+                raise ConfigError(
+                    f"{plugin.info.label} is needed in a worker process, which can load it by name "
+                    f"only; give its class an entry point in the group kopt.{plugin.info.role} and "
+                    "keep its options as self.options"
+                )
+        return [plugin.ref for plugin in chosen if plugin.ref is not None]
+
+    def ensure_available(self) -> None:
+        """Raise PluginUnavailableError that names every plugin which cannot work here, and why."""
+        failed = [
+            f"{label}: {c.detail}; {c.fix}" for label, c in self._checks() if c.state == "fail"
+        ]
+        if failed:
+            raise PluginUnavailableError(" | ".join(failed))
+
+    def kopt_check(self) -> list[Check]:
+        """Collect every plugin's rows; one that raises gets a row that says so."""
+        return [check for _, check in self._checks()]
+
+    def kopt_load_problem(self, path: Path) -> Problem | None:
+        """Return the problem of the first format that reads ``path``."""
+        return self._first("kopt_load_problem", _one(Problem), {"path": path})
+
+    def kopt_submit(self, problem: Problem, device: str) -> Evaluator | None:
+        """Return the first executor's evaluator; None: local processes."""
+        return self._first("kopt_submit", _as_is, {"problem": problem, "device": device})
+
+    def kopt_open_reference(self, problem: Problem, device: str) -> Reference | None:
+        """Return the problem made runnable by the first backend that can."""
+        return self._first("kopt_open_reference", _as_is, {"problem": problem, "device": device})
+
+    def kopt_baselines(self, problem: Problem, device: str) -> list[Candidate]:
+        """Return every backend's baselines."""
+        rows = self._each("kopt_baselines", Candidate, {"problem": problem, "device": device})
+        return [candidate for _, candidate in rows]
+
+    def kopt_profile(
+        self, problem: Problem, evaluation: Evaluation, device: Device
+    ) -> list[Profile]:
+        """Return what each profiler found."""
+        arguments = {"problem": problem, "evaluation": evaluation, "device": device}
+        return self._all("kopt_profile", Profile, arguments)
+
+    def kopt_judge(
+        self,
+        problem: Problem,
+        signature: Signature,
+        evaluation: Evaluation,
+        profiles: Sequence[Profile],
+        device: Device,
+        history: History,
+    ) -> list[Diagnosis]:
+        """Return each judge's opinion."""
+        arguments = {
+            "problem": problem, "signature": signature, "evaluation": evaluation,
+            "profiles": profiles, "device": device, "history": history,
+        }  # fmt: skip
+        return self._all("kopt_judge", Diagnosis, arguments)
+
+    def kopt_propose(
+        self,
+        problem: Problem,
+        signature: Signature,
+        target: Target,
+        parent: Evaluation | None,
+        diagnoses: Sequence[Diagnosis],
+        history: History,
+    ) -> list[Proposed]:
+        """Return every strategy's candidates, with the name of the plugin that proposed each.
+
+        What a strategy yielded before it raised is dropped: a resumed run must see the same.
+        """
+        arguments = {
+            "problem": problem, "signature": signature, "target": target, "parent": parent,
+            "diagnoses": diagnoses, "history": history,
+        }  # fmt: skip
+        rows = self._each("kopt_propose", Candidate, arguments)
+        return [Proposed(plugin.info.name, candidate) for plugin, candidate in rows]
+
+    def kopt_build(
+        self, problem: Problem, candidate: Candidate, context: BuildContext
+    ) -> Executable | None:
+        """Return what the first backend built. Raises CandidateError, or WorkerError (see class)."""
+        arguments = {"problem": problem, "candidate": candidate, "context": context}
+        return self._first("kopt_build", _as_is, arguments)
+
+    def kopt_verify(self, trial: Trial) -> list[Verification]:
+        """Return every verdict. Raises CandidateError; WorkerError where a verifier failed or is
+        retired: a verdict less is not a pass."""
+        return self._all("kopt_verify", Verification, {"trial": trial})
+
+    def kopt_select(self, history: History, round_number: int) -> Sequence[Evaluation] | None:
+        """Return the next round's parents; None: no search answered."""
+        arguments = {"history": history, "round_number": round_number}
+        return self._first("kopt_select", _many(Evaluation), arguments)
+
+    def kopt_stop(self, history: History, budget: Budget, spend: Spend) -> str | None:
+        """Return the first search's reason to stop; None: go on."""
+        arguments = {"history": history, "budget": budget, "spend": spend}
+        return self._first("kopt_stop", _one(str), arguments)
+
+    def kopt_complete(self, request: CompletionRequest) -> Completion | None:
+        """Return the first model's answer."""
+        return self._first("kopt_complete", _one(Completion), {"request": request})
+
+    def kopt_run_started(self, run: Run) -> None:
+        """Tell every observer."""
+        self.ask_all("kopt_run_started", _as_is, {"run": run})
+
+    def kopt_candidate_evaluated(self, evaluation: Evaluation) -> None:
+        """Tell every observer."""
+        self.ask_all("kopt_candidate_evaluated", _as_is, {"evaluation": evaluation})
+
+    def kopt_run_finished(self, run: Run) -> None:
+        """Tell every observer."""
+        self.ask_all("kopt_run_finished", _as_is, {"run": run})
+
+    def _checks(self) -> list[tuple[str, Check]]:
+        """Return each row of kopt_check with the label of its plugin."""
+        before = len(self.failures)
+        rows = self._each("kopt_check", Check, {})
+        failures = self.failures[before:]
+        return [
+            *((plugin.info.label, check) for plugin, check in rows),
+            *((f"{f.role} {f.plugin!r} ({f.source})", _failed_check(f)) for f in failures),
+        ]
+
+    def _all(self, hook: str, kind: type[T], arguments: Mapping[str, object]) -> list[T]:
+        answers = self.ask_all(hook, _one(kind), arguments)
+        return [answer for _, answer in answers]
+
+    def _each(
+        self, hook: str, kind: type[T], arguments: Mapping[str, object]
+    ) -> list[tuple[LoadedPlugin, T]]:
+        """Ask for iterables; return their items, each with its plugin."""
+        answers = self.ask_all(hook, _many(kind), arguments)
+        return [(plugin, item) for plugin, items in answers for item in items]
+
+    def _first(
+        self, hook: str, convert: Callable[[Any], T], arguments: Mapping[str, object]
+    ) -> T | None:
+        answers = self.ask_all(hook, convert, arguments, only_first=True)
+        return answers[0][1] if answers else None
+
+
+def _failed_check(failure: PluginFailure) -> Check:
+    return Check(
+        name=f"{failure.role} {failure.plugin}",
+        state="fail",
+        detail=f"its check raised {failure.error}",
+        fix=f"report it to the authors of {failure.source}, or do not use it",
+    )
+
+
+def _one(kind: type[T]) -> Callable[[Any], T]:
+    """Return a check that an answer is a ``kind``."""
+
+    def convert(answer: Any) -> T:
+        if not isinstance(answer, kind):
+            raise TypeError(f"answered with {type(answer).__name__}, not {kind.__name__}")
+        return answer
+
+    return convert
+
+
+def _many(kind: type[T]) -> Callable[[Any], list[T]]:
+    """Return a check that an answer is an iterable of ``kind``, which it makes into a list."""
+    check = _one(kind)
+
+    def convert(answer: Any) -> list[T]:
+        if isinstance(answer, (kind, str)):
+            raise TypeError(f"answered with {type(answer).__name__}, not many {kind.__name__}")
+        return [check(item) for item in answer]
+
+    return convert
+
+
+def _as_is(answer: Any) -> Any:
+    return answer

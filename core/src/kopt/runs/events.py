@@ -1,0 +1,108 @@
+"""What a journal records: one record per kind of line."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from kopt.evaluator import Opening
+from kopt.model.budget import Spend
+from kopt.model.candidate import Candidate
+from kopt.model.evaluation import Evaluation
+from kopt.model.record import Record
+from kopt.model.run import RunStatus
+
+
+class Opened(Record):
+    """The problem was opened on a device: its baselines are measured."""
+
+    kind: Literal["opened"] = "opened"
+    opening: Opening
+
+
+class Proposed(Record):
+    """A round begins."""
+
+    kind: Literal["proposed"] = "proposed"
+    round_number: int = Field(ge=0)
+    parents: tuple[str, ...] = ()
+    """Candidate ids."""
+    candidates: tuple[Candidate, ...]
+
+
+class Evaluated(Record):
+    """A candidate's outcome."""
+
+    kind: Literal["evaluated"] = "evaluated"
+    evaluation: Evaluation
+
+
+class PluginFailed(Record):
+    """A plugin's hook failed; the run went on without its answer."""
+
+    kind: Literal["plugin-failed"] = "plugin-failed"
+    plugin: str
+    """``role.name`` with distribution and version."""
+    hook: str
+    message: str
+    retired: bool = False
+    """Whether it is not asked again in this run."""
+
+
+class Spent(Record):
+    """A language model was paid."""
+
+    kind: Literal["spent"] = "spent"
+    tokens: int = Field(ge=0)
+    usd: float | None = Field(default=None, ge=0)
+    """None: the price is unknown."""
+    model: str = ""
+
+
+class Confirmed(Record):
+    """The winner, evaluated again in a fresh process."""
+
+    kind: Literal["confirmed"] = "confirmed"
+    evaluation: Evaluation
+
+
+class Finished(Record):
+    """The run ended."""
+
+    kind: Literal["finished"] = "finished"
+    status: RunStatus
+    reason: str = ""
+
+
+Event = Annotated[
+    Opened | Proposed | Evaluated | PluginFailed | Spent | Confirmed | Finished,
+    Field(discriminator="kind"),
+]
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+class Entry(Record):
+    """One line of the journal."""
+
+    seq: int = Field(ge=0)
+    """Position, from 0, without gaps."""
+    time: float
+    """Seconds since 1970."""
+    event: Event
+    spend: Spend
+    """What the run had used up by then, in all."""
+
+
+def candidates_of(event: Event) -> list[Candidate]:
+    """Return every candidate in an event, in the order of the JSON that places_of finds."""
+    match event:
+        case Opened():
+            pairs = [(b.candidate, b.evaluation.candidate) for b in event.opening.baselines]
+            return [candidate for pair in pairs for candidate in pair]
+        case Proposed():
+            return list(event.candidates)
+        case Evaluated() | Confirmed():
+            return [event.evaluation.candidate]
+        case _:
+            return []

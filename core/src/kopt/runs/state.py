@@ -1,0 +1,95 @@
+"""What a journal tells of a run, for going on with it or for showing it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kopt.evaluator import Opening
+from kopt.model.budget import Spend
+from kopt.model.candidate import Candidate
+from kopt.model.evaluation import Evaluation
+from kopt.model.problem import Problem
+from kopt.model.run import RunConfig
+from kopt.runs.events import (
+    Confirmed,
+    Entry,
+    Evaluated,
+    Finished,
+    Opened,
+    PluginFailed,
+    Proposed,
+)
+
+
+@dataclass(frozen=True)
+class PendingRound:
+    """A round that began and of which something is still to be evaluated."""
+
+    round_number: int
+    parents: tuple[str, ...]
+    """Candidate ids."""
+    candidates: tuple[Candidate, ...]
+    """Those without an evaluation, in the order in which they were proposed."""
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A run as its folder tells it."""
+
+    problem: Problem
+    config: RunConfig
+    opening: Opening | None
+    """The last one: a resumed run measures its baselines again."""
+    evaluations: tuple[Evaluation, ...]
+    """In order, the first one of each candidate id."""
+    pending: PendingRound | None
+    rounds: int
+    """Rounds that began."""
+    spend: Spend
+    """The most of each that any line tells."""
+    confirmed: Evaluation | None
+    plugin_failures: tuple[PluginFailed, ...]
+    finished: Finished | None
+    """None where the run did not end, or was gone on with after it had ended."""
+
+
+def state_of(problem: Problem, config: RunConfig, entries: Sequence[Entry]) -> RunState:
+    """Return the state after ``entries``."""
+    events = [entry.event for entry in entries]
+    evaluations: dict[str, Evaluation] = {}
+    for event in events:
+        if isinstance(event, Evaluated):
+            evaluations.setdefault(event.evaluation.id, event.evaluation)
+    rounds = [event for event in events if isinstance(event, Proposed)]
+    openings = [event.opening for event in events if isinstance(event, Opened)]
+    confirmations = [event.evaluation for event in events if isinstance(event, Confirmed)]
+    last = events[-1] if events else None
+    return RunState(
+        problem=problem,
+        config=config,
+        opening=openings[-1] if openings else None,
+        evaluations=tuple(evaluations.values()),
+        pending=_pending(rounds[-1], evaluations) if rounds else None,
+        rounds=len({event.round_number for event in rounds}),
+        spend=_largest([entry.spend for entry in entries]),
+        confirmed=confirmations[-1] if confirmations else None,
+        plugin_failures=tuple(event for event in events if isinstance(event, PluginFailed)),
+        finished=last if isinstance(last, Finished) else None,
+    )
+
+
+def _pending(proposed: Proposed, evaluations: dict[str, Evaluation]) -> PendingRound | None:
+    left = {c.id: c for c in proposed.candidates if c.id not in evaluations}
+    if not left:
+        return None
+    return PendingRound(proposed.round_number, proposed.parents, tuple(left.values()))
+
+
+def _largest(spends: Sequence[Spend]) -> Spend:
+    return Spend(
+        seconds=max((spend.seconds for spend in spends), default=0.0),
+        trials=max((spend.trials for spend in spends), default=0),
+        tokens=max((spend.tokens for spend in spends), default=0),
+        usd=max((spend.usd for spend in spends), default=0.0),
+    )

@@ -1,0 +1,167 @@
+"""One timing protocol for candidates and baselines: interleaved blocks on the judge's clock."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kopt.errors import CandidateError
+from kopt.model.measurement import Measurement, PairedSamples, WorkloadMeasurement
+from kopt.model.problem import Workload
+from kopt.model.verification import Status
+from kopt.stages.intervals import combined, median_interval
+
+MOST_LAUNCHES = 2000
+_LAUNCH_BOUND_MS = 0.2
+"""A launch from Python takes less than this; longer differences need another explanation."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to look."""
+
+    name: str
+    blocks: int
+    block_ms: float
+    hopeless: float = 0.0
+    """Stop after three blocks if the speedup is below this."""
+
+
+SEARCH = Plan("search", blocks=9, block_ms=12.0)
+CONFIRM = Plan("confirm", blocks=25, block_ms=25.0)
+
+
+@dataclass(frozen=True)
+class BlockTime:
+    """One block of launches."""
+
+    wall_ms: float
+    """Judge's clock, without the cost of an empty order."""
+    device_ms: float | None
+    """The device's own clock, as reported; None where it has none."""
+
+
+class Subject(Protocol):
+    """Something whose launches can be timed on one workload."""
+
+    def block(self, launches: int) -> BlockTime:
+        """Run that many launches over rotating inputs. Raises CandidateError."""
+        ...
+
+    @property
+    def most_launches(self) -> int:
+        """Launches that a block may have (1 where inputs change in place)."""
+        ...
+
+
+@dataclass
+class _Samples:
+    launches: int
+    time_ms: list[float] = field(default_factory=list)
+    """Per call: device time where there is one, else wall clock."""
+    call_ms: list[float] = field(default_factory=list)
+
+    def add(self, block: BlockTime) -> None:
+        per_call = block.wall_ms / self.launches
+        self.call_ms.append(per_call)
+        self.time_ms.append(
+            per_call if block.device_ms is None else block.device_ms / self.launches
+        )
+
+
+def calibrate(subject: Subject, block_ms: float) -> int:
+    """Warm up and return how many launches fill a block of ``block_ms``."""
+    subject.block(1)
+    launches, most = 1, min(subject.most_launches, MOST_LAUNCHES)
+    while launches < most:
+        block = subject.block(launches)
+        spent = block.wall_ms if block.device_ms is None else block.device_ms
+        if spent >= block_ms / 4:
+            return max(1, min(most, math.ceil(launches * block_ms / spent)))
+        launches = min(most, launches * 8)
+    return launches
+
+
+def measure_workload(
+    workload: Workload,
+    bytes_moved: int,
+    subject: Subject,
+    baselines: Mapping[str, Subject],
+    plan: Plan,
+    rng: random.Random,
+) -> WorkloadMeasurement:
+    """Time ``subject`` beside every baseline, in random order within each block."""
+    parties = {"": subject, **baselines}
+    samples = {name: _Samples(calibrate(party, plan.block_ms)) for name, party in parties.items()}
+    for number in range(plan.blocks):
+        order = list(parties)
+        rng.shuffle(order)
+        for name in order:
+            samples[name].add(parties[name].block(samples[name].launches))
+        if number == 2 and plan.hopeless and _fastest_ratio(samples) < plan.hopeless:
+            break
+    own = samples[""]
+    _check_credible(own)
+    return WorkloadMeasurement(
+        workload=workload.name,
+        weight=workload.weight,
+        latency_ms=statistics.median(own.time_ms),
+        call_ms=statistics.median(own.call_ms),
+        bytes_moved=bytes_moved,
+        pairs=tuple(_pair(name, own, samples[name], rng) for name in baselines),
+    )
+
+
+def _fastest_ratio(samples: Mapping[str, _Samples]) -> float:
+    """Speedup of the subject over the baseline that it does best against."""
+    own = statistics.median(samples[""].time_ms)
+    return max(
+        (statistics.median(s.time_ms) / own for name, s in samples.items() if name), default=1.0
+    )
+
+
+def _check_credible(own: _Samples) -> None:
+    """Refuse device times that the judge's own clock contradicts."""
+    device, wall = statistics.median(own.time_ms), statistics.median(own.call_ms)
+    if min(own.time_ms) <= 0.0:
+        raise CandidateError(Status.TIMING_NOT_CREDIBLE, "a block took no time at all")
+    if wall > 3.0 * device and wall > _LAUNCH_BOUND_MS:
+        raise CandidateError(
+            Status.TIMING_NOT_CREDIBLE,
+            f"{device:.4f} ms by the device's clock, {wall:.4f} ms by the judge's",
+        )
+
+
+def _pair(name: str, own: _Samples, other: _Samples, rng: random.Random) -> PairedSamples:
+    ratios = [b / s for s, b in zip(own.time_ms, other.time_ms, strict=True)]
+    return PairedSamples(
+        baseline=name,
+        launches=own.launches,
+        baseline_launches=other.launches,
+        samples_ms=tuple(own.time_ms),
+        baseline_samples_ms=tuple(other.time_ms),
+        speedup=median_interval(ratios, rng),
+    )
+
+
+def summarise(
+    workloads: Sequence[WorkloadMeasurement], plan: Plan, noise: float
+) -> Measurement:
+    """Combine workloads: weighted mean latency, weighted geometric mean speedups."""
+    total = sum(w.weight for w in workloads)
+    names = [pair.baseline for pair in workloads[0].pairs]
+    speedup = {
+        name: combined([(w.weight, w.pairs[i].speedup) for w in workloads])
+        for i, name in enumerate(names)
+    }
+    return Measurement(
+        latency_ms=sum(w.weight * w.latency_ms for w in workloads) / total,
+        speedup=speedup,
+        workloads=tuple(workloads),
+        protocol=plan.name,
+        noise=noise,
+    )

@@ -1,0 +1,137 @@
+"""Baselines: built, verified and kept alive, so that every candidate is timed beside them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from kopt.errors import CandidateError, WorkerError
+from kopt.evaluator import Baseline
+from kopt.hooks import Hooks
+from kopt.model.candidate import Candidate
+from kopt.model.evaluation import Evaluation
+from kopt.model.measurement import Measurement
+from kopt.model.verification import Status
+from kopt.stages import measuring
+from kopt.stages.measuring import Plan, Subject
+from kopt.worker.process import CandidateProcess
+from kopt.worker.trial import ProcessTrial, TimedTrial
+
+if TYPE_CHECKING:
+    from kopt.worker.judge import Judge
+
+_LOOK = Plan("baseline", blocks=5, block_ms=15.0)
+_NOISE = Plan("noise", blocks=15, block_ms=12.0)
+_MOST_NOISE = 0.25
+
+
+class BaselineBench:
+    """The baselines of one judge, in trusted processes of their own."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._stack = contextlib.ExitStack()
+        self._processes: dict[bool, CandidateProcess] = {}
+        self._trials: dict[str, ProcessTrial] = {}
+        self._subjects: dict[tuple[str, str], Subject] = {}
+        self._latency: dict[str, float] = {}
+        self.noise = 0.0
+
+    @property
+    def names(self) -> list[str]:
+        """Baselines that work, in the order in which they were named."""
+        return list(self._trials)
+
+    @property
+    def fastest(self) -> str:
+        """The fastest correct baseline: the one that a search is measured against."""
+        return min(self._latency, key=lambda name: (self._latency[name], name))
+
+    def admit(self, hooks: Hooks) -> tuple[dict[str, Evaluation], dict[str, str]]:
+        """Build and verify every baseline that the backends name; return those, and failures."""
+        problem, device = self._judge.reference.problem, self._judge.reference.device.kind
+        failed: dict[str, str] = {}
+        verified: dict[str, Evaluation] = {}
+        for candidate in hooks.kopt_baselines(problem, device):
+            name = candidate.idea
+            try:
+                verified[name] = self._admit(name, candidate)
+            except (CandidateError, WorkerError) as error:
+                failed[name] = str(error)
+        return verified, failed
+
+    def time(self, verified: dict[str, Evaluation]) -> list[Baseline]:
+        """Time the baselines, and the fastest against itself (the device is the caller's)."""
+        measured = {name: self._time(name) for name in verified}
+        self._latency = {name: m.latency_ms for name, m in measured.items()}
+        self.noise = self._against_itself()
+        return [self._baseline(verified[name], measured[name]) for name in verified]
+
+    def _admit(self, name: str, candidate: Candidate) -> Evaluation:
+        process = self._process(bool(candidate.settings.get("pooled", False)))
+        build, _ = self._judge.build_in(process, candidate)
+        trial = self._judge.trial(process, candidate, build, "search")
+        verdicts = self._judge.verifications(trial)
+        wrong = [v for v in verdicts if v.status is not Status.CORRECT]
+        if wrong:
+            evidence = "; ".join(s.evidence for s in wrong[0].stages if s.outcome == "fail")
+            raise CandidateError(wrong[0].status, f"{wrong[0].status}: {evidence}")
+        self._trials[name] = trial
+        return Evaluation(
+            candidate=candidate, status=Status.CORRECT, build=trial.build, verifications=verdicts
+        )
+
+    def _process(self, pooled: bool) -> CandidateProcess:
+        if pooled not in self._processes:
+            context = self._judge.baseline_process(pooled=pooled)
+            self._processes[pooled] = self._stack.enter_context(context)
+        return self._processes[pooled]
+
+    def subject(self, name: str, workload: str) -> Subject:
+        """Return a baseline ready to be timed on a workload."""
+        key = (name, workload)
+        if key not in self._subjects:
+            inputs = self._judge.timing.of(workload)
+            self._subjects[key] = TimedTrial(self._trials[name], inputs)
+        return self._subjects[key]
+
+    def unbind(self) -> None:
+        """Let go of the timing inputs, which are about to be drawn anew."""
+        self._subjects.clear()
+        for trial in self._trials.values():
+            trial.release_all()
+
+    def _time(self, name: str) -> Measurement:
+        first = self.names[0]
+        return self._measured(name, {first: first}, _LOOK)
+
+    def _measured(self, name: str, others: dict[str, str], plan: Plan) -> Measurement:
+        judge = self._judge
+        measured = [
+            measuring.measure_workload(
+                workload, judge.reference.signature.workloads[workload.name].compulsory_bytes,
+                self.subject(name, workload.name),
+                {label: self.subject(other, workload.name) for label, other in others.items()},
+                plan, judge.rng,
+            )  # fmt: skip
+            for workload in judge.timing.workloads
+        ]
+        return measuring.summarise(measured, plan, self.noise)
+
+    def _against_itself(self) -> float:
+        """A/A: time the fastest baseline against itself; how far its interval strays from 1."""
+        measurement = self._measured(self.fastest, {"itself": self.fastest}, _NOISE)
+        interval = measurement.speedup["itself"]
+        return min(_MOST_NOISE, max(abs(interval.low - 1.0), abs(interval.high - 1.0)))
+
+    def _baseline(self, evaluation: Evaluation, measurement: Measurement) -> Baseline:
+        final = measurement.model_copy(update={"noise": self.noise})
+        return Baseline(
+            name=evaluation.candidate.idea,
+            candidate=evaluation.candidate,
+            evaluation=evaluation.model_copy(update={"measurement": final}),
+        )
+
+    def close(self) -> None:
+        """End the baselines' processes."""
+        self._stack.close()

@@ -1,0 +1,192 @@
+"""The candidate process: builds and runs candidates on the judge's orders (``python -m``).
+
+It holds no secret and no expected result. Whatever it says is a claim; the judge looks at its own
+memory and its own clock. It dies with the judge.
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kopt.errors import CandidateError, KoptError
+from kopt.hooks import Hooks
+from kopt.model.candidate import Candidate
+from kopt.model.device import Device
+from kopt.model.executable import BoundCall, Executable
+from kopt.model.problem import Problem
+from kopt.model.values import CallSpec
+from kopt.model.verification import Status
+from kopt.runs.builds import BuildCache
+from kopt.worker.channel import Channel, ChannelClosedError
+from kopt.worker.limits import die_with_parent, limit_resources
+from kopt.worker.segments import MappedMemory
+
+Reply = dict[str, Any]
+
+
+class WorkerContext:
+    """See kopt.model.executable.BuildContext."""
+
+    def __init__(
+        self, device: Device | None, architecture: str, names: tuple[str, ...], cache: BuildCache
+    ) -> None:
+        self.device = device
+        self.architecture = architecture
+        self.argument_names = names
+        self._cache = cache
+
+    def cached(self, key: str) -> Path | None:
+        """Return the folder of an intact earlier build, or None."""
+        return self._cache.cached(key)
+
+    def keep(self, key: str, folder: Path) -> Path:
+        """Move a finished build into the cache."""
+        return self._cache.keep(key, folder)
+
+    def scratch(self) -> Path:
+        """Return a new empty folder."""
+        return self._cache.scratch()
+
+
+class CandidateServer:
+    """Answers one order at a time."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._memory = MappedMemory()
+        self._executables: dict[str, Executable] = {}
+        self._calls: dict[int, tuple[str, BoundCall]] = {}
+        self._orders: dict[str, Callable[[Reply, list[int]], Reply]] = {
+            "open": self._open, "build": self._build, "attach": self._attach,
+            "detach": self._detach, "release": self._release,
+            "bind": self._bind, "run": self._run, "time": self._time,
+            "reset": self._reset, "ping": lambda order, fds: {}, "ahead": self._ahead,
+        }  # fmt: skip
+
+    def serve(self) -> None:
+        """Answer until the judge hangs up."""
+        while True:
+            order, fds = self._channel.receive()
+            self._channel.send({**self._answer(order, fds), "n": order["n"]})
+
+    def _answer(self, order: Reply, fds: list[int]) -> Reply:
+        try:
+            return {"ok": True, **self._orders[order["op"]](order, fds)}
+        except CandidateError as error:
+            return {"ok": False, "status": error.status, "detail": error.detail}
+        except KoptError as error:
+            return {"ok": False, "status": "infrastructure-error", "detail": str(error)}
+        except MemoryError:
+            return {"ok": False, "status": Status.OOM, "detail": "out of memory (MemoryError)"}
+        except BaseException as error:  # noqa: BLE001 - candidates may raise SystemExit and worse
+            detail = "".join(traceback.format_exception(error))[-4000:]
+            return {"ok": False, "status": Status.LAUNCH_FAILED, "detail": detail}
+
+    def _open(self, order: Reply, fds: list[int]) -> Reply:
+        self._problem = Problem.model_validate(order["problem"])
+        device = Device.model_validate(order["device"]) if order["device"] else None
+        self._context = WorkerContext(
+            device, order["architecture"], tuple(order["argument_names"]),
+            BuildCache(Path(order["cache"])),
+        )  # fmt: skip
+        self._hooks = Hooks.load([(role, name, options) for role, name, options in order["plugins"]])
+        return {}
+
+    def _build(self, order: Reply, fds: list[int]) -> Reply:
+        candidate = Candidate.model_validate(order["candidate"])
+        executable = self._hooks.kopt_build(self._problem, candidate, self._context)
+        if executable is None:
+            raise CandidateError(
+                Status.UNSUPPORTED,
+                f"no backend of this run builds language {candidate.language!r}",
+            )
+        self._executables[order["key"]] = executable
+        return {
+            "build": executable.build.to_json(),
+            "timeable": getattr(executable, "timeable", True),
+        }
+
+    def _attach(self, order: Reply, fds: list[int]) -> Reply:
+        self._memory.attach(order["segment"], fds)
+        return {}
+
+    def _detach(self, order: Reply, fds: list[int]) -> Reply:
+        for segment in order["segments"]:
+            self._memory.detach(segment)
+        return {}
+
+    def _release(self, order: Reply, fds: list[int]) -> Reply:
+        for call_id in order["calls"]:
+            self._calls.pop(call_id, None)
+        gc.collect()
+        return self._detach(order, fds)
+
+    def _bind(self, order: Reply, fds: list[int]) -> Reply:
+        call = CallSpec.model_validate(order["call"])
+        executable = self._executables[order["key"]]
+        self._calls[order["call_id"]] = (order["key"], executable.bind(call, self._memory))
+        return {}
+
+    def _run(self, order: Reply, fds: list[int]) -> Reply:
+        key, bound = self._calls[order["call_id"]]
+        for _ in range(order["launches"]):
+            bound.launch()
+        self._executables[key].synchronize()
+        return {
+            "claim": bound.collect().to_json(),
+            "build": self._executables[key].build.to_json(),
+        }
+
+    def _time(self, order: Reply, fds: list[int]) -> Reply:
+        bound = [self._calls[call_id] for call_id in order["calls"]]
+        launches = order["launches"]
+        if not launches:
+            return {"device_ms": None}
+        executable = self._executables[bound[0][0]]
+        calls = [call for _, call in bound]
+        if order["device_clock"]:
+            return {"device_ms": executable.device_ms(calls, launches)}
+        steps = [call.launch for call in calls]
+        count = len(steps)
+        for index in range(launches):
+            steps[index % count]()
+        executable.synchronize()
+        return {"device_ms": None}
+
+    def _reset(self, order: Reply, fds: list[int]) -> Reply:
+        self._calls.clear()
+        self._executables.clear()
+        gc.collect()
+        return {}
+
+    def _ahead(self, order: Reply, fds: list[int]) -> Reply:
+        """Compile ahead of time for the context's architecture and report resources."""
+        executable = self._executables[order["key"]]
+        compile_ahead = getattr(executable, "ahead_of_time", None)
+        if compile_ahead is None:
+            raise CandidateError(
+                Status.UNSUPPORTED, "this backend cannot compile ahead of time for a named target"
+            )
+        kernels = compile_ahead(CallSpec.model_validate(order["call"]))
+        return {"kernels": [kernel.to_json() for kernel in kernels]}
+
+
+def main(descriptor: int, memory_limit: int) -> None:
+    """Serve on an inherited socket until the judge is gone."""
+    die_with_parent()
+    limit_resources(memory_limit)
+    channel = Channel(socket.socket(fileno=descriptor))
+    try:
+        CandidateServer(channel).serve()
+    except ChannelClosedError:
+        return
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

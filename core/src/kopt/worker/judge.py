@@ -1,0 +1,212 @@
+"""The judge: reference, baselines, clock and verdict, for one problem on one device."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from kopt.errors import CandidateError, DeviceError, ProblemError, WorkerError
+from kopt.evaluator import Opening
+from kopt.hooks import Hooks
+from kopt.model.candidate import Candidate
+from kopt.model.evaluation import Build, Evaluation
+from kopt.model.measurement import Measurement
+from kopt.model.verification import Status, Verification
+from kopt.stages import measuring
+from kopt.stages.measuring import Plan
+from kopt.worker.baselines import BaselineBench
+from kopt.worker.device_lock import DeviceLock
+from kopt.worker.pool import ProcessPool, ProcessRecipe
+from kopt.worker.process import CandidateProcess
+from kopt.worker.settings import JudgeSettings
+from kopt.worker.timing_inputs import TimingInputs
+from kopt.worker.trial import ProcessTrial, TimedTrial
+
+Depth = Literal["search", "winner"]
+
+
+class Judge:
+    """Evaluates candidates, one at a time on the device, builds beside it."""
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self._settings = settings
+        self._hooks = Hooks.load(list(settings.judge_plugins))
+        reference = self._hooks.kopt_open_reference(settings.problem, settings.device)
+        if reference is None:
+            raise ProblemError(
+                f"no backend of this run can run the reference of problem {settings.problem.name!r}"
+            )
+        self.reference = reference
+        self._lock = DeviceLock(settings.locks, reference.device)
+        self._pool = ProcessPool(self._recipe(), settings.build_workers)
+        self._bench = BaselineBench(self)
+        self._turn = threading.Lock()
+        self.rng = random.Random(settings.seed)
+        self.timing = TimingInputs(reference)
+        self.best_speedup = 0.0
+
+    def _recipe(self) -> ProcessRecipe:
+        settings, reference = self._settings, self.reference
+        hidden = settings.problem.reference.model_copy(update={"source": ""})
+        problem = settings.problem.model_copy(update={"reference": hidden})
+        opening = {
+            "problem": problem.to_json(),
+            "device": reference.device.to_json(),
+            "architecture": settings.architecture,
+            "argument_names": [a.name for a in reference.signature.first.arguments],
+            "cache": str(settings.cache),
+            "plugins": [list(plugin) for plugin in settings.candidate_plugins],
+        }
+        return ProcessRecipe(settings.cache, settings.memory_limit, opening)
+
+    def open(self) -> Opening:
+        """Time the baselines and the noise. Raises ProblemError where no baseline works."""
+        self._pool.prestart()
+        verified, failed = self._bench.admit(self._hooks)
+        if not verified:
+            reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
+            raise ProblemError(f"no baseline of {self._settings.problem.name!r} runs: {reasons}")
+        with self._lock.exclusive():
+            baselines = self._bench.time(verified)
+            copies = {
+                name: self.reference.copy_ms(signature.compulsory_bytes)
+                for name, signature in self.reference.signature.workloads.items()
+            }
+        first = self.reference.signature.first
+        bandwidth = first.compulsory_bytes / next(iter(copies.values())) / 1e6
+        return Opening(
+            device=self.reference.device.model_copy(update={"copy_bandwidth_gb_s": bandwidth}),
+            signature=self.reference.signature, baselines=tuple(baselines),
+            failed_baselines=failed, noise=self._bench.noise, copy_ms=copies,
+        )  # fmt: skip
+
+    def evaluate(self, candidate: Candidate) -> Evaluation:
+        """Build, verify and time a candidate; every failure of it is in the answer."""
+        return self._retried(candidate, fresh=False)
+
+    def confirm(self, candidate: Candidate) -> Evaluation:
+        """The same in a fresh process, with new seeds and inputs, against every baseline."""
+        self._bench.unbind()
+        self.timing.close()
+        return self._retried(candidate, fresh=True)
+
+    def verify(self, candidate: Candidate) -> Evaluation:
+        """Build and verify at full depth, without timing."""
+        return self._retried(candidate, fresh=True, timed=False)
+
+    def _retried(self, candidate: Candidate, *, fresh: bool, timed: bool = True) -> Evaluation:
+        start = time.monotonic()
+        reason = ""
+        for _ in range(2):
+            try:
+                result = self._once(candidate, fresh=fresh, timed=timed)
+                return result.model_copy(update={"seconds": time.monotonic() - start})
+            except WorkerError as error:
+                reason = str(error)
+        return Evaluation(
+            candidate=candidate, status=Status.INFRASTRUCTURE_ERROR, detail=reason,
+            seconds=time.monotonic() - start,
+        )  # fmt: skip
+
+    def _once(self, candidate: Candidate, *, fresh: bool, timed: bool) -> Evaluation:
+        parts: dict[str, Any] = {"build": None, "verifications": ()}
+        try:
+            with self._pool.process(fresh=fresh) as process:
+                parts["build"], timeable = self.build_in(process, candidate)
+                with self._turn:
+                    depth: Depth = "winner" if fresh else "search"
+                    trial = self.trial(process, candidate, parts["build"], depth)
+                    return self._judged(trial, parts, fresh=fresh, timed=timed and timeable)
+        except CandidateError as error:
+            return Evaluation(
+                candidate=candidate, status=error.status, detail=error.detail, **parts
+            )
+
+    def _judged(
+        self, trial: ProcessTrial, parts: dict[str, Any], *, fresh: bool, timed: bool
+    ) -> Evaluation:
+        parts["verifications"] = self.verifications(trial)
+        parts["build"] = trial.build
+        failed = [v for v in parts["verifications"] if v.status is not Status.CORRECT]
+        if failed:
+            evidence = "; ".join(s.evidence for s in failed[0].stages if s.outcome == "fail")
+            return Evaluation(
+                candidate=trial.candidate, status=failed[0].status, detail=evidence, **parts
+            )
+        measurement = self.time(trial, everything=fresh) if timed else None
+        return Evaluation(
+            candidate=trial.candidate, status=Status.CORRECT, measurement=measurement, **parts
+        )
+
+    def build_in(self, process: CandidateProcess, candidate: Candidate) -> tuple[Build, bool]:
+        """Build in a process; the deadline starts when the device lets builds through."""
+        with self._lock.building():
+            reply = process.order(
+                "build", self._settings.build_seconds, candidate=candidate.to_json(),
+                key=candidate.id,
+            )  # fmt: skip
+        return Build.model_validate(reply["build"]), bool(reply["timeable"])
+
+    def trial(
+        self, process: CandidateProcess, candidate: Candidate, build: Build, depth: Depth
+    ) -> ProcessTrial:
+        """Return the handle on a built candidate, with a secret seed."""
+        return ProcessTrial(
+            process, self.reference, candidate, build, seed=secrets.randbits(31), depth=depth,
+            run_seconds=self._settings.run_seconds,
+        )  # fmt: skip
+
+    def verifications(self, trial: ProcessTrial) -> tuple[Verification, ...]:
+        """Ask every verifier. Raises WorkerError where none has an opinion."""
+        verdicts = tuple(self._hooks.kopt_verify(trial))
+        if not verdicts:
+            raise WorkerError("no verifier gave a verdict: is a verifier plugin configured?")
+        return verdicts
+
+    def time(self, trial: ProcessTrial, *, everything: bool) -> Measurement:
+        """Time a verified candidate beside the fastest baseline, or beside all of them."""
+        plan = measuring.CONFIRM if everything else self._search_plan()
+        names = self._bench.names if everything else [self._bench.fastest]
+        with self._lock.exclusive():
+            measured = [
+                measuring.measure_workload(
+                    workload, self.reference.signature.workloads[workload.name].compulsory_bytes,
+                    TimedTrial(trial, self.timing.of(workload.name)),
+                    {name: self._bench.subject(name, workload.name) for name in names},
+                    plan, self.rng,
+                )  # fmt: skip
+                for workload in self.timing.workloads
+            ]
+        self.timing.check_unchanged()
+        measurement = measuring.summarise(measured, plan, self._bench.noise)
+        fastest = measurement.speedup[self._bench.fastest].median
+        self.best_speedup = max(self.best_speedup, fastest)
+        return measurement
+
+    def _search_plan(self) -> Plan:
+        search = measuring.SEARCH
+        return Plan(search.name, search.blocks, search.block_ms, hopeless=self.best_speedup / 1.5)
+
+    @contextmanager
+    def baseline_process(self, *, pooled: bool) -> Iterator[CandidateProcess]:
+        """Start a process for baselines that lives until the context is left."""
+        recipe = self._recipe()
+        process = recipe.ready(recipe.start(pooled=pooled))
+        try:
+            yield process
+        finally:
+            process.kill()
+
+    def close(self) -> None:
+        """Kill every process and give all memory back."""
+        with contextlib.suppress(DeviceError):
+            self._bench.close()
+            self._pool.close()
+            self.timing.close()
+            self.reference.close()

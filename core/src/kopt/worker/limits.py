@@ -1,0 +1,57 @@
+"""What the operating system is asked to enforce on worker processes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, argument: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Have this process killed when its parent ends (Linux)."""
+    parent = os.getppid()
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the call above
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+_state = {"adopting": False}
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent ends, so that none escapes (Linux)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _state["adopting"] = True
+
+
+def adopting() -> bool:
+    """Whether this process called ``adopt_orphans``."""
+    return _state["adopting"]
+
+
+_LARGEST_FILE = 2 << 30
+"""Bytes: what an endless printer may write before it is stopped."""
+
+
+def limit_resources(nbytes: int) -> None:
+    """Cap private memory (0: no cap) and file size, forbid core dumps, offer it to the OOM killer."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+    if nbytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))
+    if sys.platform == "linux":
+        try:
+            with open("/proc/self/oom_score_adj", "w", encoding="ascii") as handle:  # noqa: PTH123
+                handle.write("1000")
+        except OSError:
+            return  # a container that forbids it: the cap above still holds

@@ -1,0 +1,107 @@
+"""Shared memory by anonymous file (memfd): the judge makes it, candidate processes map it."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+import os
+import tempfile
+from typing import Any
+
+from kopt.model.values import TensorRef
+
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2,
+    "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+GUARD_BYTES = 4096
+"""Canary bytes before and after every tensor."""
+_ids = itertools.count(1)
+
+
+def span_bytes(ref: TensorRef) -> int:
+    """Return the bytes from the first to the last element."""
+    if 0 in ref.shape:
+        return 0
+    last = sum((n - 1) * stride for n, stride in zip(ref.shape, ref.strides, strict=True))
+    return (last + 1) * ITEM_BYTES[ref.dtype]
+
+
+class Segment:
+    """Judge-owned bytes that another process can map; freed when both sides let go."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.id = next(_ids)
+        self.nbytes = max(nbytes, 1)
+        self.fd = _anonymous_file(self.nbytes)
+        self.map = mmap.mmap(self.fd, self.nbytes)
+
+    def announcement(self) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """Return what a candidate process must be told, and the descriptor to send along."""
+        return {"id": self.id, "kind": "cpu", "nbytes": self.nbytes}, (self.fd,)
+
+    def close(self) -> None:
+        """Let go; the mapping stays while views of it live."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        try:
+            self.map.close()
+        except BufferError:
+            pass  # a tensor still looks at it: the garbage collector closes it later
+
+
+def _anonymous_file(nbytes: int) -> int:
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("kopt")
+    else:  # macOS
+        fd, path = tempfile.mkstemp(prefix="kopt-")
+        os.unlink(path)  # noqa: PTH108 - a descriptor without a name
+    os.ftruncate(fd, nbytes)
+    return fd
+
+
+class MappedMemory:
+    """The candidate process's view of announced segments; see kopt.model.executable.Memory."""
+
+    def __init__(self) -> None:
+        self._maps: dict[int, mmap.mmap] = {}
+        self._handles: dict[int, tuple[object, ...]] = {}
+
+    def attach(self, announcement: dict[str, Any], fds: list[int]) -> None:
+        """Map a segment that the judge announced."""
+        if announcement["kind"] == "cpu":
+            self._maps[announcement["id"]] = mmap.mmap(fds[0], announcement["nbytes"])
+            os.close(fds[0])
+        else:
+            self._handles[announcement["id"]] = tuple(announcement["handle"])
+
+    def detach(self, segment: int) -> None:
+        """Forget a segment."""
+        self._handles.pop(segment, None)
+        mapped = self._maps.pop(segment, None)
+        if mapped is not None:
+            try:
+                mapped.close()
+            except BufferError:
+                pass  # still viewed by a candidate's tensor
+
+    def is_cpu(self, ref: TensorRef) -> bool:
+        """Whether the tensor lies in CPU memory."""
+        return ref.segment in self._maps
+
+    def buffer(self, ref: TensorRef) -> memoryview:
+        """Return the writable bytes of a CPU tensor."""
+        view = memoryview(self._maps[ref.segment])
+        return view[ref.offset : ref.offset + span_bytes(ref)]
+
+    def address(self, ref: TensorRef) -> int:
+        """Return the address of a CPU tensor's first element."""
+        mapped = self._maps[ref.segment]
+        base = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        return base + ref.offset
+
+    def handle(self, segment: int) -> tuple[object, ...]:
+        """Return the CUDA IPC handle of a segment."""
+        return self._handles[segment]

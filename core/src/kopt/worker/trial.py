@@ -1,0 +1,123 @@
+"""One built candidate in its process: bound, run and timed on the judge's inputs."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from kopt.model.candidate import Candidate
+from kopt.model.evaluation import Build
+from kopt.model.problem import Problem
+from kopt.model.reference import InputSet, Reference
+from kopt.model.values import CallClaim
+from kopt.stages.measuring import BlockTime
+from kopt.worker.process import CandidateProcess
+
+_call_ids = itertools.count(1)
+_EMPTY_ORDERS = 5
+
+
+class ProcessTrial:
+    """See kopt.model.trial.Trial; also binds inputs for timing."""
+
+    def __init__(
+        self,
+        process: CandidateProcess,
+        reference: Reference,
+        candidate: Candidate,
+        build: Build,
+        *,
+        seed: int,
+        depth: Literal["search", "winner"],
+        run_seconds: float,
+    ) -> None:
+        self.problem: Problem = reference.problem
+        self.candidate = candidate
+        self.reference = reference
+        self.build = build
+        self.seed = seed
+        self.depth: Literal["search", "winner"] = depth
+        self._process = process
+        self._run_seconds = run_seconds
+        self._bound: dict[int, tuple[InputSet, int]] = {}
+
+    def release_all(self) -> None:
+        """Release every bound input set."""
+        for inputs, _ in list(self._bound.values()):
+            self.release(inputs)
+
+    def order(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Give this candidate's process an order within the run deadline."""
+        return self._process.order(op, self._run_seconds, **fields)
+
+    def bind(self, inputs: InputSet) -> int:
+        """Make inputs known to the process and return the id of the bound call."""
+        if id(inputs) not in self._bound:
+            for segment in inputs.segments:
+                if segment.id not in self._process.attached:
+                    announcement, fds = segment.announcement()
+                    self._process.order("attach", self._run_seconds, fds, segment=announcement)
+                    self._process.attached.add(segment.id)
+            call_id = next(_call_ids)
+            self.order(
+                "bind", key=self.candidate.id, call_id=call_id, call=inputs.call.to_json()
+            )
+            self._bound[id(inputs)] = inputs, call_id
+        return self._bound[id(inputs)][1]
+
+    def release(self, inputs: InputSet) -> None:
+        """Have the process forget inputs, so that their memory can be given back."""
+        _, call_id = self._bound.pop(id(inputs), (inputs, 0))
+        segments = [s.id for s in inputs.segments if s.id in self._process.attached]
+        self.order("release", calls=[call_id], segments=segments)
+        self._process.attached.difference_update(segments)
+
+    def run(self, inputs: InputSet, launches: int = 1) -> CallClaim:
+        """Launch, wait, and have the results put into ``inputs.outputs``."""
+        call_id = self.bind(inputs)
+        reply = self.order("run", call_id=call_id, launches=launches)
+        self.build = Build.model_validate(reply["build"])
+        return CallClaim.model_validate(reply["claim"])
+
+
+class TimedTrial:
+    """A trial's launches over rotating inputs; see kopt.stages.measuring.Subject."""
+
+    def __init__(self, trial: ProcessTrial, inputs: Sequence[InputSet]) -> None:
+        self._trial = trial
+        self._inputs = inputs
+        self._calls = [trial.bind(each) for each in inputs]
+        self._device_clock = trial.reference.device.kind == "cuda"
+        self._in_place = bool(trial.problem.mutates)
+        self._turn = 0
+        self._empty_ms = min(self._order_ms(0, device_clock=False)[0] for _ in range(_EMPTY_ORDERS))
+
+    @property
+    def most_launches(self) -> int:
+        """One where the candidate changes its inputs: they are restored between blocks."""
+        return 1 if self._in_place else 1_000_000
+
+    def block(self, launches: int) -> BlockTime:
+        """Run a block on the judge's clock, and on the device's where it has one."""
+        if self._in_place:
+            self._turn = (self._turn + 1) % len(self._calls)
+            self._inputs[self._turn].restore()
+        wall_ms, _ = self._order_ms(launches, device_clock=False)
+        device_ms = None
+        if self._device_clock:
+            if self._in_place:
+                self._inputs[self._turn].restore()
+            _, device_ms = self._order_ms(launches, device_clock=True)
+        return BlockTime(max(wall_ms - self._empty_ms, 0.0), device_ms)
+
+    def _order_ms(self, launches: int, *, device_clock: bool) -> tuple[float, float | None]:
+        calls = [self._calls[self._turn]] if self._in_place else self._calls
+        start = time.perf_counter()
+        reply = self._trial.order(
+            "time", calls=calls, launches=launches, device_clock=device_clock
+        )
+        wall_ms = (time.perf_counter() - start) * 1e3
+        claimed = reply.get("device_ms")
+        return wall_ms, None if claimed is None else min(float(claimed), wall_ms)

@@ -1,0 +1,94 @@
+"""The plugin: reference, baselines, and candidates written in plain PyTorch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import kopt
+from kopt.model.candidate import Candidate
+from kopt.model.check import Check
+
+if TYPE_CHECKING:
+    from kopt.model.executable import BuildContext, Executable
+    from kopt.model.problem import Problem
+    from kopt.model.reference import Reference
+
+_KINDS = {"function", "kernelbench", "pickled"}
+
+
+class TorchBackend:
+    """Runs PyTorch references and offers eager and torch.compile as what has to be beaten."""
+
+    class Options(kopt.Options):
+        """Options of the torch backend."""
+
+        compile: bool = True
+        """Whether torch.compile is a baseline."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @kopt.hookimpl
+    def kopt_check(self) -> Iterable[Check]:
+        """Say which PyTorch is installed, from metadata."""
+        try:
+            version = importlib.metadata.version("torch")
+        except importlib.metadata.PackageNotFoundError:
+            fix = "pip install torch (a CPU build where there is no GPU)"
+            return [Check(name="torch", state="fail", detail="not installed", fix=fix)]
+        return [Check(name="torch", state="ok", detail=version)]
+
+    @kopt.hookimpl
+    def kopt_open_reference(self, problem: Problem, device: str) -> Reference | None:
+        """Make the problem runnable in this (the judge's) process."""
+        if problem.reference.kind not in _KINDS:
+            return None
+        from kopt_torch.reference import TorchReference
+
+        return TorchReference(problem, "cuda" if device == "cuda" else "cpu")
+
+    @kopt.hookimpl
+    def kopt_baselines(self, problem: Problem, device: str) -> Iterable[Candidate]:
+        """Eager and torch.compile; on a CPU each also with an allocator that keeps its pages."""
+        if problem.reference.kind not in _KINDS:
+            return
+        modes = ["eager", "torch.compile"] if self.options.compile else ["eager"]
+        for pooled in (False, True) if device == "cpu" else (False,):
+            for mode in modes:
+                yield _baseline(problem, mode, pooled=pooled)
+
+    @kopt.hookimpl
+    def kopt_build(
+        self, problem: Problem, candidate: Candidate, context: BuildContext
+    ) -> Executable | None:
+        """Import a Python candidate; compile it where it is that baseline."""
+        if candidate.language != "torch":
+            return None
+        from kopt.model.evaluation import Build
+        from kopt_torch.executable import PythonExecutable
+        from kopt_torch.modules import load_entry
+        from kopt_torch.precision import apply_precision
+
+        apply_precision(problem)
+        start = time.monotonic()
+        entry = load_entry(candidate, context.scratch())
+        if candidate.settings.get("baseline") == "torch.compile":
+            from kopt_torch.compiled import compiled
+
+            entry = compiled(entry)
+        build = Build(
+            backend="torch", binary_id=candidate.id, seconds=time.monotonic() - start, cached=False
+        )
+        return PythonExecutable(build, entry, candidate.chosen)
+
+
+def _baseline(problem: Problem, mode: str, *, pooled: bool) -> Candidate:
+    reference = problem.reference
+    name = f"{mode}-pooled" if pooled else mode
+    return Candidate(
+        language="torch", source=reference.source, entry=reference.entry, strategy="baseline",
+        idea=name, settings={"kind": reference.kind, "baseline": mode, "pooled": pooled},
+    )  # fmt: skip

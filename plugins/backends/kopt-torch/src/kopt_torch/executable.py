@@ -1,0 +1,195 @@
+"""Python entries as executables: functions and modules, on CPU or CUDA tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kopt.errors import CandidateError
+from kopt.model.values import (
+    CallClaim, CallSpec, DictValue, ListValue, OutputClaim, ScalarValue, TensorRef,
+)  # fmt: skip
+from kopt.model.verification import Status
+from kopt_torch.structure import flatten
+from kopt_torch.tensors import NAMES, OpenTensors
+
+if TYPE_CHECKING:
+    from kopt.model.evaluation import Build
+    from kopt.model.executable import BoundCall, Memory
+    from kopt.model.values import NamedValue, Value
+
+_HEAD_START_CYCLES = 4_000_000
+"""About 2 ms of device idling, in which the host queues a block's launches."""
+
+
+class PythonExecutable:
+    """An entry that takes and returns tensors; see kopt.model.executable.Executable."""
+
+    timeable = True
+
+    def __init__(self, build: Build, entry: Any, knobs: Mapping[str, Any]) -> None:
+        self.build = build
+        self._entry = entry
+        self._knobs = dict(knobs)
+        self._opened: OpenTensors | None = None
+
+    def bind(self, call: CallSpec, memory: Memory) -> BoundCall:
+        """Open the tensors and make the callable; a module class is instantiated here."""
+        if self._opened is None:
+            self._opened = OpenTensors(memory)
+        with _as_candidate_error():
+            return PythonCall(self, call, self._opened)
+
+    def callable_for(self, call: CallSpec, opened: OpenTensors) -> Callable[[], Any]:
+        """Return a function of no arguments that performs one call."""
+        arguments = [_value(a.value, opened) for a in call.arguments if not a.keyword]
+        keywords = {a.name: _value(a.value, opened) for a in call.arguments if a.keyword}
+        state = {name: _value(value, opened) for name, value in call.state.items()}
+        entry = self._entry
+        if inspect.isclass(entry):
+            target: Any = _instantiate(entry, call.init, state, opened)
+        else:
+            target = entry
+            keywords |= _state_keywords(entry, state) | _accepted(entry, self._knobs)
+        return lambda: target(*arguments, **keywords)
+
+    def after_launch(self) -> None:
+        """Look at what the first launch compiled (for subclasses)."""
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            with _as_candidate_error():
+                torch.cuda.synchronize()
+
+    def device_ms(self, calls: list[BoundCall], launches: int) -> float | None:
+        """Time a block with events; the host gets a head start so that launches are queued."""
+        if not torch.cuda.is_available():
+            return None
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        steps = [call.launch for call in calls]
+        count = len(steps)
+        with _as_candidate_error():
+            torch.cuda.synchronize()
+            torch.cuda._sleep(_HEAD_START_CYCLES)
+            start.record()
+            for index in range(launches):
+                steps[index % count]()
+            end.record()
+            torch.cuda.synchronize()
+        return float(start.elapsed_time(end))
+
+
+class PythonCall:
+    """One bound call of a Python entry."""
+
+    def __init__(self, executable: PythonExecutable, call: CallSpec, opened: OpenTensors) -> None:
+        self._executable = executable
+        self._call = call
+        self._outputs = [opened.open(ref) for ref in call.outputs]
+        self._step = executable.callable_for(call, opened)
+        self._result: Any = None
+        self._launched = False
+
+    def launch(self) -> None:
+        """Call the entry."""
+        with torch.no_grad(), _as_candidate_error():
+            self._result = self._step()
+        if not self._launched:
+            self._launched = True
+            self._executable.after_launch()
+
+    def collect(self) -> CallClaim:
+        """Copy the last results into the judge's outputs where structure and shapes allow it."""
+        result, self._result = self._result, None
+        leaves, structure = flatten(result)
+        claims = tuple(
+            OutputClaim(
+                dtype=NAMES.get(leaf.dtype, str(leaf.dtype)), shape=tuple(leaf.shape),
+                device=leaf.device.type,
+            )
+            for leaf in leaves
+        )  # fmt: skip
+        if len(leaves) == len(self._outputs):
+            for leaf, output in zip(leaves, self._outputs, strict=True):
+                if leaf.shape == output.shape and leaf.dtype == output.dtype:
+                    with torch.no_grad(), _as_candidate_error():
+                        output.copy_(leaf)
+            self._executable.synchronize()
+        return CallClaim(structure=structure, outputs=claims)
+
+
+def _value(value: Value, opened: OpenTensors) -> Any:
+    match value:
+        case TensorRef():
+            return opened.open(value)
+        case ScalarValue():
+            return value.value
+        case ListValue():
+            items = [_value(item, opened) for item in value.items]
+            return items if value.type == "list" else tuple(items)
+        case DictValue():
+            return {name: _value(item, opened) for name, item in value.items.items()}
+
+
+def _instantiate(
+    entry: Any, init: tuple[NamedValue, ...], state: dict[str, Any], opened: OpenTensors
+) -> Any:
+    arguments = [_value(a.value, opened) for a in init if not a.keyword]
+    keywords = {a.name: _value(a.value, opened) for a in init if a.keyword}
+    module = entry(*arguments, **keywords)
+    if isinstance(module, torch.nn.Module) and state:
+        device = next(iter(state.values())).device
+        module = module.to(device)
+        try:
+            module.load_state_dict(state)
+        except RuntimeError as error:
+            raise CandidateError(
+                Status.LAUNCH_FAILED, f"the reference's parameters do not fit it: {error}"
+            ) from error
+    return module.eval() if isinstance(module, torch.nn.Module) else module
+
+
+def _state_keywords(entry: Any, state: dict[str, Any]) -> dict[str, Any]:
+    return _accepted(entry, {name.replace(".", "_"): value for name, value in state.items()})
+
+
+def _accepted(entry: Any, offered: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of ``offered`` the function has parameters for."""
+    if not offered:
+        return {}
+    parameters = inspect.signature(entry).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return dict(offered)
+    return {name: value for name, value in offered.items() if name in parameters}
+
+
+_CUDA_FAULTS = (
+    ("illegal memory access", Status.ILLEGAL_ACCESS),
+    ("misaligned address", Status.ILLEGAL_ACCESS),
+    ("out of memory", Status.OOM),
+    ("out of resource", Status.OOM),
+)
+
+
+class _as_candidate_error(contextlib.AbstractContextManager[None]):  # noqa: N801 - reads as a verb
+    """Turn exceptions of candidate code into CandidateError with a status."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, CandidateError):
+            return
+        if isinstance(error, MemoryError):
+            raise CandidateError(Status.OOM, f"MemoryError: {error}") from error
+        text = f"{type(error).__name__}: {error}"
+        lowered = text.lower()
+        for words, status in _CUDA_FAULTS:
+            if words in lowered:
+                raise CandidateError(status, text[:2000]) from error
+        raise CandidateError(Status.LAUNCH_FAILED, text[:2000]) from error
+
+
+as_candidate_error = _as_candidate_error

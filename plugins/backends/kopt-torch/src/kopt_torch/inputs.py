@@ -1,0 +1,167 @@
+"""An input set: arguments, state and outputs of one call in shared memory, with their checksums."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kopt.model.values import CallSpec, DictValue, ListValue, NamedValue, ScalarValue
+from kopt_torch.checksum import checksum
+from kopt_torch.tensors import CudaSegment, SharedTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kopt.model.problem import WorkloadSignature
+    from kopt.model.values import Value
+    from kopt.worker.segments import Segment
+    from kopt_torch.drawing import Draw
+
+
+class TorchInputs:
+    """See kopt.model.reference.InputSet. Its content is a function of workload, seed, distribution."""
+
+    def __init__(
+        self,
+        redraw: Callable[[], tuple[Draw, dict[str, torch.Tensor]]],
+        signature: WorkloadSignature,
+        *,
+        workload: str,
+        seed: int,
+        distribution: str,
+        init: list[Any],
+        mutates: tuple[str, ...],
+        device: str,
+    ) -> None:
+        self.workload, self.seed, self.distribution = workload, seed, distribution
+        self._redraw, self._mutates, self._device = redraw, mutates, device
+        self._shared: dict[str, SharedTensor] = {}
+        drawn, state = redraw()
+        arguments = tuple(
+            NamedValue(name=name, value=self._share(name, value), keyword=keyword)
+            for name, value, keyword in drawn.named()
+        )
+        shared_state = {name: self._share(name, tensor) for name, tensor in state.items()}
+        self._positional, self._keywords = drawn.values, drawn.keywords
+        self._replace_drawn(drawn)
+        self._outputs = [self._output(info.shape, info.dtype) for info in signature.outputs]
+        self.output_names = [info.name for info in signature.outputs]
+        self.call = CallSpec(
+            arguments=arguments, state=shared_state,
+            init=tuple(NamedValue(name=f"init{i}", value=self._scalar(v)) for i, v in enumerate(init)),
+            outputs=tuple(output.ref() for output in self._outputs),
+            structure=signature.structure,
+        )  # fmt: skip
+        self.state = {name: self._shared[name].tensor for name in state}
+        self._sums = {name: checksum(shared.payload) for name, shared in self._shared.items()}
+
+    def _share(self, name: str, value: Any) -> Value:
+        if isinstance(value, torch.Tensor):
+            shared = SharedTensor(tuple(value.shape), value.dtype, self._device)
+            shared.tensor.copy_(value)
+            self._shared[name] = shared
+            return shared.ref()
+        if isinstance(value, list | tuple):
+            items = tuple(self._share(f"{name}[{i}]", item) for i, item in enumerate(value))
+            return ListValue(type="list" if isinstance(value, list) else "tuple", items=items)
+        if isinstance(value, dict):
+            return DictValue(items={k: self._share(f"{name}.{k}", v) for k, v in value.items()})
+        return self._scalar(value)
+
+    def _scalar(self, value: Any) -> Value:
+        if isinstance(value, list | tuple):
+            items = tuple(self._scalar(item) for item in value)
+            return ListValue(type="list" if isinstance(value, list) else "tuple", items=items)
+        if isinstance(value, dict):
+            return DictValue(items={str(k): self._scalar(v) for k, v in value.items()})
+        return ScalarValue(value=value)
+
+    def _replace_drawn(self, drawn: Draw) -> None:
+        """Let the judge's own arguments be the shared tensors: nothing is kept twice."""
+        self._positional = [
+            self._own(name, value) for name, value in zip(drawn.names, drawn.values, strict=True)
+        ]
+        self._keywords = {name: self._own(name, value) for name, value in drawn.keywords.items()}
+
+    def _own(self, name: str, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._shared[name].tensor
+        if isinstance(value, list | tuple):
+            return type(value)(self._own(f"{name}[{i}]", v) for i, v in enumerate(value))
+        if isinstance(value, dict):
+            return {k: self._own(f"{name}.{k}", v) for k, v in value.items()}
+        return value
+
+    def _output(self, shape: tuple[int, ...], dtype: str) -> SharedTensor:
+        return SharedTensor(shape, getattr(torch, dtype), self._device)
+
+    @property
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments as the judge sees them."""
+        return self._positional, self._keywords
+
+    @property
+    def outputs(self) -> list[torch.Tensor]:
+        """The judge's views of the output buffers."""
+        return [output.tensor for output in self._outputs]
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The judge's views of arguments and state, by name."""
+        return {name: shared.tensor for name, shared in self._shared.items()}
+
+    @property
+    def results(self) -> list[tuple[str, torch.Tensor]]:
+        """Output buffers, then the arguments that are changed in place."""
+        returned = list(zip(self.output_names, self.outputs, strict=True))
+        return returned + [(name, self._shared[name].tensor) for name in self._mutates]
+
+    @property
+    def segments(self) -> list[Segment | CudaSegment]:
+        """Every shared segment."""
+        return [shared.segment for shared in [*self._shared.values(), *self._outputs]]
+
+    def changed(self) -> list[str]:
+        """Names of arguments and state whose bytes differ from what was drawn."""
+        return [
+            name for name, shared in self._shared.items()
+            if checksum(shared.payload) != self._sums[name]
+        ]  # fmt: skip
+
+    def canaries_hurt(self) -> list[str]:
+        """Names of tensors around which bytes were overwritten."""
+        outputs = dict(zip(self.output_names, self._outputs, strict=True))
+        return [name for name, s in {**self._shared, **outputs}.items() if s.canaries_hurt()]
+
+    def restore(self) -> None:
+        """Draw again from the same seed, into the same memory."""
+        drawn, state = self._redraw()
+        for name, value, _ in drawn.named():
+            self._refill(name, value)
+        for name, tensor in state.items():
+            self._refill(name, tensor)
+        for shared in [*self._shared.values(), *self._outputs]:
+            shared.write_canaries()
+
+    def _refill(self, name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            self._shared[name].tensor.copy_(value)
+        elif isinstance(value, list | tuple):
+            for i, item in enumerate(value):
+                self._refill(f"{name}[{i}]", item)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                self._refill(f"{name}.{key}", item)
+
+    def poison(self, pattern: int) -> None:
+        """Fill the outputs: all bits set (NaN) for pattern 0, another byte otherwise."""
+        for output in self._outputs:
+            output.payload.fill_(0xFF if pattern == 0 else (0x37 * pattern) % 251)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._positional, self._keywords, self.state = [], {}, {}
+        for shared in [*self._shared.values(), *self._outputs]:
+            shared.close()
+        self._shared, self._outputs = {}, []

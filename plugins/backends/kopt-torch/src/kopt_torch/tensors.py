@@ -1,0 +1,117 @@
+"""Judge-owned tensors in shared memory, and how a candidate process looks at them."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kopt.worker.segments import GUARD_BYTES, ITEM_BYTES, Segment
+
+if TYPE_CHECKING:
+    from kopt.model.executable import Memory
+    from kopt.model.values import TensorRef
+
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BYTES}
+NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+_CANARY = 0xA5
+_cuda_ids = itertools.count(1 << 40)
+
+
+class CudaSegment:
+    """Device memory of the judge, opened elsewhere through CUDA IPC."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.id = next(_cuda_ids)
+        self.nbytes = nbytes
+        self.bytes = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+
+    def announcement(self) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """Return the IPC handle; there is no descriptor to send."""
+        handle = self.bytes.untyped_storage()._share_cuda_()
+        encoded = [
+            {"bytes": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
+            for part in handle
+        ]
+        return {"id": self.id, "kind": "cuda", "nbytes": self.nbytes, "handle": encoded}, ()
+
+    def close(self) -> None:
+        """Give the memory back to the allocator."""
+        self.bytes = torch.empty(0, dtype=torch.uint8)
+
+
+class SharedTensor:
+    """A contiguous tensor between two canaries, in memory that a candidate process can map."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> None:
+        self.nbytes = torch.Size(shape).numel() * ITEM_BYTES[NAMES[dtype]]
+        total = self.nbytes + 2 * GUARD_BYTES
+        if device == "cuda":
+            self.segment: Segment | CudaSegment = CudaSegment(total)
+            self.bytes = self.segment.bytes
+        else:
+            self.segment = Segment(total)
+            self.bytes = torch.frombuffer(self.segment.map, dtype=torch.uint8)
+        self.payload = self.bytes[GUARD_BYTES : GUARD_BYTES + self.nbytes]
+        self.tensor = self.payload.view(dtype).view(shape)
+        self.write_canaries()
+
+    def write_canaries(self) -> None:
+        """Write the pattern before and after the payload."""
+        self.bytes[:GUARD_BYTES] = _CANARY
+        self.bytes[-GUARD_BYTES:] = _CANARY
+
+    def canaries_hurt(self) -> bool:
+        """Whether a byte before or after the payload was overwritten."""
+        ends = torch.stack((self.bytes[:GUARD_BYTES], self.bytes[-GUARD_BYTES:]))
+        return bool((ends != _CANARY).any().item())
+
+    def ref(self) -> TensorRef:
+        """Return how a candidate process finds it."""
+        from kopt.model.values import TensorRef
+
+        return TensorRef(
+            segment=self.segment.id, offset=GUARD_BYTES, dtype=NAMES[self.tensor.dtype],
+            shape=tuple(self.tensor.shape), strides=tuple(self.tensor.stride()),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Give the memory back."""
+        empty = torch.empty(0, dtype=torch.uint8)
+        self.bytes = self.payload = self.tensor = empty
+        self.segment.close()
+
+
+class OpenTensors:
+    """A candidate process's tensors over judge-owned memory; IPC handles are opened once."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._opened: dict[int, torch.Tensor] = {}
+
+    def open(self, ref: TensorRef) -> torch.Tensor:
+        """Return the tensor that a reference means (shared, not copied)."""
+        if ref.segment >= 1 << 40:
+            flat = self._cuda_bytes(ref.segment)[ref.offset :]
+        else:
+            buffer = self._memory.buffer(ref)
+            if not len(buffer):
+                return torch.empty(ref.shape, dtype=DTYPES[ref.dtype])
+            flat = torch.frombuffer(buffer, dtype=torch.uint8)
+        size = ITEM_BYTES[ref.dtype]
+        whole = flat[: flat.numel() // size * size].view(DTYPES[ref.dtype])
+        return whole.as_strided(ref.shape, ref.strides)
+
+    def _cuda_bytes(self, segment: int) -> torch.Tensor:
+        if segment not in self._opened:
+            handle = [
+                base64.b64decode(part["bytes"]) if isinstance(part, dict) else part
+                for part in self._memory.handle(segment)
+            ]
+            torch.cuda.init()
+            storage = torch.UntypedStorage._new_shared_cuda(*handle)
+            tensor = torch.empty(0, dtype=torch.uint8, device="cuda")
+            self._opened[segment] = tensor.set_(storage, 0, (storage.nbytes(),), (1,))
+        return self._opened[segment]

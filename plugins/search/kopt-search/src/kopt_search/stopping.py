@@ -1,0 +1,50 @@
+"""When a search has stalled: the options and the rule that greedy and beam share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import kopt
+from pydantic import Field
+
+if TYPE_CHECKING:
+    from kopt.model.history import History
+
+IMPROVEMENT = 0.005
+"""An evaluation is an improvement where it is this much faster than the last improvement was."""
+
+
+class StoppingOptions(kopt.Options):
+    """Options of every policy here."""
+
+    patience: int | None = Field(default=None, gt=0)
+    """End the run after this many evaluations in a row without an improvement of more than 0.5 %,
+    failed ones included; None: search until the budget is spent or nothing is proposed."""
+
+
+def evaluations_without_improvement(history: History) -> int:
+    """Return how many evaluations came after the last improvement.
+
+    The first measured evaluation is one; before it, every evaluation counts. Small steps add up:
+    each is compared with the last improvement, not with the step before.
+    """
+    best, stale = None, 0
+    for evaluation in history:
+        stale += 1
+        if evaluation.measured:
+            speedup = history.speedup(evaluation)
+            if best is None or speedup > best * (1 + IMPROVEMENT):
+                best, stale = speedup, 0
+    return stale
+
+
+def stalled(history: History, patience: int | None) -> str | None:
+    """Return why the search should end, or None while it should go on."""
+    if patience is None or (stale := evaluations_without_improvement(history)) < patience:
+        return None
+    if not any(evaluation.measured for evaluation in history):
+        return f"search: none of the {stale} evaluations was correct (patience {patience})"
+    return (
+        f"search: {stale} evaluations in a row without an improvement of more than "
+        f"{IMPROVEMENT:.1%} (patience {patience})"
+    )

@@ -1,0 +1,175 @@
+"""Stages 3 to 5: smoke, poison, accuracy, on judge-owned inputs and outputs."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kopt.model.verification import StageResult, Status
+from kopt_verify.accuracy import compare
+
+if TYPE_CHECKING:
+    from kopt.model.reference import InputSet
+    from kopt.model.trial import Trial
+    from kopt.model.values import CallClaim
+    from kopt_verify.standing import Question, Questions
+
+
+class StageFailedError(Exception):
+    """A stage failed: with which status, and why."""
+
+    def __init__(self, stage: str, status: Status, evidence: str, ratio: float | None = None) -> None:
+        super().__init__(evidence)
+        self.stage, self.status, self.evidence, self.ratio = stage, status, evidence, ratio
+        self.passed: list[StageResult] = []
+
+
+def run_stages(
+    trial: Trial, seeds: int, questions: Questions
+) -> tuple[list[StageResult], float | None]:
+    """Run smoke, poison and accuracy on every workload; return the stages and the worst ratio.
+
+    Raises StageFailedError for the first that fails; CandidateError passes through.
+    """
+    rng = random.Random(trial.seed)
+    evidence: dict[str, list[str]] = {"smoke": [], "poison": [], "accuracy": []}
+    ratios: list[float] = []
+    try:
+        for workload in trial.problem.workloads:
+            for index, distribution in enumerate(trial.reference.distributions):
+                for number in range(seeds):
+                    with questions.ask(trial, workload.name, distribution, number, rng) as question:
+                        poison = index == 0 and number == 0
+                        _answer(trial, question, evidence, ratios, poison=poison)
+    except StageFailedError as failure:
+        failure.passed = [s for s in _results(evidence) if s.stage != failure.stage]
+        raise
+    return _results(evidence), max(ratios, default=None)
+
+
+def _results(evidence: dict[str, list[str]]) -> list[StageResult]:
+    return [
+        StageResult(stage=stage, outcome="pass", evidence="; ".join(dict.fromkeys(found)))
+        for stage, found in evidence.items()
+        if found
+    ]
+
+
+def _answer(
+    trial: Trial,
+    question: Question,
+    evidence: dict[str, list[str]],
+    ratios: list[float],
+    *,
+    poison: bool,
+) -> None:
+    inputs = question.inputs
+    inputs.poison(0)
+    claim = trial.run(inputs)
+    evidence["smoke"].append(_smoke(claim, inputs))
+    _untouched(trial, inputs)
+    runs = [[result.clone() for _, result in inputs.results]]
+    if poison:
+        said, again = _poison(trial, inputs, runs[0])
+        evidence["poison"].append(said)
+        runs += [again] if again else []
+    if trial.problem.mutates:
+        inputs.restore()
+    for results in runs:
+        found, ratio = _accuracy(trial, question, results)
+        evidence["accuracy"].append(found)
+        ratios += [] if ratio is None else [ratio]
+
+
+def _smoke(claim: CallClaim, inputs: InputSet) -> str:
+    """Structure, number, shape, dtype and device of what was returned."""
+    wanted = inputs.call
+    if claim.structure != wanted.structure:
+        raise StageFailedError(
+            "smoke", Status.INVALID_OUTPUT,
+            f"it returned {claim.structure}, the reference returns {wanted.structure}",
+        )  # fmt: skip
+    for index, (got, ref) in enumerate(zip(claim.outputs, wanted.outputs, strict=True)):
+        for what, have, want in (
+            ("shape", got.shape, ref.shape),
+            ("dtype", got.dtype, ref.dtype),
+            ("device", got.device, _device_of(inputs)),
+        ):
+            if have != want:
+                raise StageFailedError(
+                    "smoke", Status.INVALID_OUTPUT,
+                    f"output {index} has {what} {have}, the reference's has {want}",
+                )  # fmt: skip
+    return f"{claim.structure}, {len(claim.outputs)} output(s) as the reference's"
+
+
+def _device_of(inputs: InputSet) -> str:
+    outputs: list[Any] = inputs.outputs
+    return str(outputs[0].device.type) if outputs else "cpu"
+
+
+def _untouched(trial: Trial, inputs: InputSet) -> None:
+    """No undeclared input was changed and nothing was written around a tensor."""
+    changed = set(inputs.changed()) - set(trial.problem.mutates)
+    if changed:
+        raise StageFailedError(
+            "poison", Status.MUTATES_INPUT, f"it changed the input {', '.join(sorted(changed))}"
+        )
+    hurt = inputs.canaries_hurt()
+    if hurt:
+        raise StageFailedError(
+            "poison", Status.ILLEGAL_ACCESS, f"it wrote outside of {', '.join(sorted(hurt))}"
+        )
+
+
+def _poison(
+    trial: Trial, inputs: InputSet, first: list[torch.Tensor]
+) -> tuple[str, list[torch.Tensor] | None]:
+    """Run again over other garbage: an element that follows the garbage was not written.
+
+    Results that differ for another reason (atomics) are returned, to be judged by their accuracy.
+    """
+    if trial.problem.mutates:
+        inputs.restore()
+    inputs.poison(1)
+    trial.run(inputs)
+    _untouched(trial, inputs)
+    again = [result.clone() for _, result in inputs.results]
+    inputs.poison(1)
+    count = 0
+    for (name, garbage), now, before in zip(inputs.results, again, first, strict=True):
+        differ = _bits(now) != _bits(before)
+        count += int(differ.sum().item())
+        unwritten = int((differ & (_bits(now) == _bits(garbage))).sum().item())
+        if unwritten:
+            raise StageFailedError(
+                "poison", Status.INCOMPLETE_WRITE,
+                f"{name}: {unwritten} of {now.numel()} elements were not written",
+            )  # fmt: skip
+    if count:
+        return f"{count} elements differ between two runs on the same inputs", again
+    return "two runs over different garbage are bitwise equal; inputs and canaries intact", None
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    return tensor.contiguous().view(width)
+
+
+def _accuracy(
+    trial: Trial, question: Question, results: list[torch.Tensor]
+) -> tuple[str, float | None]:
+    worst: float | None = None
+    said: list[str] = []
+    names = [name for name, _ in question.inputs.results]
+    for name, result, yardstick in zip(names, results, question.yardsticks(), strict=True):
+        found = compare(name, result, yardstick, trial.problem.tolerance.factor)
+        if not found.passed:
+            evidence = f"{question.label} {found.evidence}"
+            raise StageFailedError("accuracy", Status.WRONG, evidence, found.ratio)
+        said.append(found.evidence)
+        if found.ratio is not None:
+            worst = found.ratio if worst is None else max(worst, found.ratio)
+    return f"{question.label} {', '.join(said)}", worst

@@ -1,0 +1,78 @@
+"""The plugin: runs the stages in order, cheap first, and stops at the first that fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+import kopt
+from kopt.model.check import Check
+from kopt.model.verification import StageResult, Status, Verification
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kopt.model.trial import Trial
+    from kopt_verify.standing import Questions
+
+STAGES = ("parse", "build", "smoke", "poison", "accuracy")
+
+
+class Verify:
+    """Stages 1 to 5 of docs/explanation/verification."""
+
+    class Options(kopt.Options):
+        """Options of the verifier."""
+
+        seeds: int = Field(default=1, gt=0)
+        """Secret seeds per workload and distribution in a search."""
+        winner_seeds: int = Field(default=3, gt=0)
+        """The same for a winner."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._questions: Questions | None = None
+
+    @kopt.hookimpl
+    def kopt_check(self) -> Iterable[Check]:
+        """It needs nothing beyond its requirements."""
+        return [Check(name="verify", state="ok", detail=f"stages {', '.join(STAGES)}")]
+
+    @kopt.hookimpl
+    def kopt_verify(self, trial: Trial) -> Verification | None:
+        """Judge a built candidate (so parse and build have passed)."""
+        from kopt_verify.stages import StageFailedError, run_stages
+        from kopt_verify.standing import Questions
+
+        self._questions = self._questions or Questions()
+        knobs = ", ".join(f"{name}={value}" for name, value in trial.candidate.chosen.items())
+        done = [
+            StageResult(stage="parse", outcome="pass", evidence=f"entry {trial.candidate.entry}"),
+            StageResult(
+                stage="build", outcome="pass",
+                evidence=f"{trial.build.backend} in {trial.build.seconds:.2f} s"
+                + (f", {knobs}" if knobs else ""),
+            ),
+        ]  # fmt: skip
+        winner = trial.depth == "winner"
+        seeds = self.options.winner_seeds if winner else self.options.seeds
+        try:
+            later, ratio = run_stages(trial, seeds, self._questions)
+        except StageFailedError as failure:
+            done += [*failure.passed, StageResult(
+                stage=failure.stage, outcome="fail", evidence=failure.evidence
+            )]  # fmt: skip
+            return Verification(
+                verifier="verify", status=failure.status, stages=_padded(done),
+                error_ratio=failure.ratio,
+            )  # fmt: skip
+        return Verification(
+            verifier="verify", status=Status.CORRECT, stages=_padded([*done, *later]),
+            error_ratio=ratio,
+        )  # fmt: skip
+
+
+def _padded(done: list[StageResult]) -> tuple[StageResult, ...]:
+    missing = STAGES[len(done) :]
+    return (*done, *(StageResult(stage=name, outcome="not run") for name in missing))
