@@ -25,7 +25,7 @@ class Settings(Record):
     backend: str | None = None
     """None: the best that this machine has."""
     strategies: tuple[str, ...] = ("starters", "autotune")
-    search: str = "greedy"
+    search: str = "beam"
     verifiers: tuple[str, ...] = ("verify",)
     profilers: tuple[str, ...] = ()
     judges: tuple[str, ...] = ()

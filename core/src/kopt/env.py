@@ -110,6 +110,26 @@ def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, st
     }
 
 
+def llm_endpoint() -> tuple[str | None, bool]:
+    """Return the OpenAI-compatible base URL that is set, if any, and whether a key is set."""
+    url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE")
+    return url or None, bool(os.environ.get("OPENAI_API_KEY"))
+
+
+POOLED_ALLOCATOR = {
+    "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(256 << 20),
+}  # fmt: skip
+"""Has glibc keep freed pages, so that fresh memory costs no page faults (mallopt(3))."""
+
+
+def judge_environment() -> dict[str, str]:
+    """Return the whole environment of a judge process: the user's, without secrets."""
+    passed = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    quiet = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+    return {**passed, **POOLED_ALLOCATOR, **quiet}
+
+
 def _may_pass(name: str) -> bool:
     if _SECRET.search(name) or _KEPT_BACK.search(name):
         return False

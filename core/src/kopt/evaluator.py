@@ -33,6 +33,8 @@ class Opening(Record):
     device: Device
     signature: Signature
     baselines: tuple[Baseline, ...]
+    fastest: str
+    """The fastest correct baseline: what a search is measured against."""
     failed_baselines: dict[str, str] = {}
     """Name to reason."""
     noise: float
@@ -53,6 +55,10 @@ class Evaluator(Protocol):
 
     def confirm(self, candidate: Candidate) -> Evaluation:
         """Evaluate again in a fresh process, with new seeds, against every baseline."""
+        ...
+
+    def verify(self, candidate: Candidate) -> Evaluation:
+        """Build and verify at a winner's depth, without timing."""
         ...
 
     def close(self) -> None:

@@ -28,8 +28,9 @@ _MOST_NOISE = 0.25
 class BaselineBench:
     """The baselines of one judge, in trusted processes of their own."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, fastest: str | None) -> None:
         self._judge = judge
+        self._given_fastest = fastest
         self._stack = contextlib.ExitStack()
         self._processes: dict[bool, CandidateProcess] = {}
         self._trials: dict[str, ProcessTrial] = {}
@@ -45,6 +46,8 @@ class BaselineBench:
     @property
     def fastest(self) -> str:
         """The fastest correct baseline: the one that a search is measured against."""
+        if self._given_fastest in self._latency:
+            return str(self._given_fastest)
         return min(self._latency, key=lambda name: (self._latency[name], name))
 
     def admit(self, hooks: Hooks) -> tuple[dict[str, Evaluation], dict[str, str]]:

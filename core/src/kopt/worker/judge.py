@@ -45,7 +45,7 @@ class Judge:
         self.reference = reference
         self._lock = DeviceLock(settings.locks, reference.device)
         self._pool = ProcessPool(self._recipe(), settings.build_workers)
-        self._bench = BaselineBench(self)
+        self._bench = BaselineBench(self, settings.fastest)
         self._turn = threading.Lock()
         self.rng = random.Random(settings.seed)
         self.timing = TimingInputs(reference)
@@ -83,7 +83,7 @@ class Judge:
         return Opening(
             device=self.reference.device.model_copy(update={"copy_bandwidth_gb_s": bandwidth}),
             signature=self.reference.signature, baselines=tuple(baselines),
-            failed_baselines=failed, noise=self._bench.noise, copy_ms=copies,
+            fastest=self._bench.fastest, failed_baselines=failed, noise=self._bench.noise, copy_ms=copies,
         )  # fmt: skip
 
     def evaluate(self, candidate: Candidate) -> Evaluation:
@@ -99,6 +99,16 @@ class Judge:
     def verify(self, candidate: Candidate) -> Evaluation:
         """Build and verify at full depth, without timing."""
         return self._retried(candidate, fresh=True, timed=False)
+
+    def ahead(self, candidate: Candidate) -> dict[str, Any]:
+        """Compile ahead of time for the settings' architecture, on the first workload's shapes."""
+        inputs = self.timing.of(self.timing.workloads[0].name)[0]
+        with self._pool.process(fresh=True) as process:
+            _, _ = self.build_in(process, candidate)
+            reply = process.order(
+                "ahead", self._settings.build_seconds, key=candidate.id, call=inputs.call.to_json()
+            )
+        return {"kernels": reply["kernels"]}
 
     def _retried(self, candidate: Candidate, *, fresh: bool, timed: bool = True) -> Evaluation:
         start = time.monotonic()

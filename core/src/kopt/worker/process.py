@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from kopt.env import candidate_environment
+from kopt.env import POOLED_ALLOCATOR, candidate_environment
 from kopt.errors import CandidateError, WorkerError
 from kopt.model.verification import Status
 from kopt.worker.limits import adopting
@@ -37,10 +37,7 @@ class CandidateProcess:
         ours, theirs = socket.socketpair()
         environment = candidate_environment(self.home, cache)
         if pooled:
-            environment |= {
-                "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-                "MALLOC_TOP_PAD_": str(256 << 20),
-            }  # fmt: skip
+            environment |= POOLED_ALLOCATOR
         with self._log_path.open("wb") as log, _family_lock:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "kopt.worker.candidate", str(theirs.fileno()),

@@ -29,5 +29,7 @@ class JudgeSettings(Record):
     run_seconds: float
     seed: int
     """Of the run; what the verifier draws is secret and not derived from it."""
+    fastest: str | None = None
+    """The baseline that an earlier part of this run was measured against; None: find it."""
     memory_limit: int = 0
     """Bytes of private memory of a candidate process; 0 is no cap."""

@@ -1,0 +1,97 @@
+"""The ``kopt`` command: verbs, and how errors become exit codes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kopt._version import __version__
+from kopt.cli import (
+    config_verb,
+    doctor_verb,
+    init_verb,
+    measure_verb,
+    optimize_verb,
+    plugins_verb,
+    resume_verb,
+    show_verb,
+    verify_verb,
+)
+from kopt.errors import ExitCode, KoptError
+
+app = typer.Typer(
+    name="kopt",
+    help="Make a compute kernel faster and prove that it is still right.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+for verb in (
+    optimize_verb, resume_verb, show_verb, verify_verb, measure_verb, init_verb, plugins_verb,
+    doctor_verb, config_verb,
+):  # fmt: skip
+    verb.register(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kopt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Log events in detail, tracebacks included.")
+    ] = False,
+) -> None:
+    """Make a compute kernel faster and prove that it is still right.
+
+    Exit codes: 0 improved, or the check passed; 1 finished, nothing faster, or the check failed;
+    2 interrupted, resumable; 3 internal error; 4 usage, configuration or plugin; 5 no usable device.
+    """
+    from kopt.logs import configure
+
+    configure("debug" if verbose else "warning")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; every KoptError becomes one message and its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = app(args=given, standalone_mode=False)
+    except KoptError as error:
+        _say(str(error))
+        sys.exit(int(error.exit_code))
+    except typer.Abort:
+        _say("aborted")
+        sys.exit(int(ExitCode.INTERRUPTED))
+    except KeyboardInterrupt:
+        _say("interrupted")
+        sys.exit(int(ExitCode.INTERRUPTED))
+    except Exception as error:
+        sys.exit(_usage_or_internal(error, given))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage_or_internal(error: Exception, given: list[str]) -> int:
+    show = getattr(error, "show", None)
+    if show is not None:  # a usage error of the command line parser
+        show()
+        return int(ExitCode.USAGE)
+    if isinstance(error, BrokenPipeError):
+        return 0  # whoever read our output has seen enough
+    if "-v" in given or "--verbose" in given:
+        raise error
+    _say(f"internal error: {type(error).__name__}: {error} (kopt -v ... shows where)")
+    return int(ExitCode.INTERNAL)
+
+
+def _say(message: str) -> None:
+    typer.echo(f"kopt: {message}", err=True)

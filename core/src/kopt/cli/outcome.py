@@ -1,0 +1,89 @@
+"""A run, an evaluation or a measurement as JSON and as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kopt.model.evaluation import Evaluation
+    from kopt.model.measurement import Measurement
+    from kopt.model.run import Run
+
+SCHEMA = 1
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """Return the object that ``kopt optimize --json`` ends with."""
+    return {
+        "schema": SCHEMA, "status": run.status, "reason": run.reason, "run": run.id,
+        "folder": str(run.folder),
+        "problem": {"name": run.problem.name, "format": run.problem.format, "id": run.problem.id},
+        "device": run.device.to_json() if run.device else None,
+        "baselines": {name: _times(m) for name, m in run.baselines.items()},
+        "failed_baselines": run.failed_baselines, "copy_ms": run.copy_ms,
+        "best": _best(run),
+        "verification": stages(run.best) if run.best else {},
+        "trials": run.trials, "spend": run.spend.to_json(), "plugins": run.plugins,
+    }  # fmt: skip
+
+
+def _times(measurement: Measurement) -> dict[str, Any]:
+    return {
+        "latency_ms": measurement.latency_ms,
+        "call_ms": max(w.call_ms for w in measurement.workloads),
+        "samples_ms": [list(w.pairs[0].samples_ms) for w in measurement.workloads],
+    }
+
+
+def _best(run: Run) -> dict[str, Any] | None:
+    if run.best is None or run.best.measurement is None:
+        return None
+    best, measurement = run.best, run.best.measurement
+    moved = sum(w.weight * w.bytes_moved for w in measurement.workloads)
+    total = sum(w.weight for w in measurement.workloads)
+    return {
+        "id": best.id, "backend": run.config.backend, "language": best.candidate.language,
+        "strategy": best.candidate.strategy, "idea": best.candidate.idea,
+        "source_path": str(run.source_path), "knobs": best.candidate.chosen,
+        "latency_ms": measurement.latency_ms,
+        "call_ms": max(w.call_ms for w in measurement.workloads),
+        "bandwidth_gb_s": moved / total / measurement.latency_ms / 1e6,
+        "of_copy": run.copy_ms / measurement.latency_ms if run.copy_ms else None,
+        "speedup": {name: i.to_json() for name, i in measurement.speedup.items()},
+        "noise": measurement.noise, "binary_id": best.build.binary_id if best.build else "",
+        "resources": best.build.resources if best.build else {},
+        "error_ratio": worst_ratio(best),
+        "workloads": [w.to_json() for w in measurement.workloads],
+    }  # fmt: skip
+
+
+def stages(evaluation: Evaluation) -> dict[str, str]:
+    """Return stage to outcome over all verifiers; a stage that two have is named in full."""
+    found: dict[str, str] = {}
+    for verification in evaluation.verifications:
+        for stage in verification.stages:
+            name = stage.stage if stage.stage not in found else f"{verification.verifier}.{stage.stage}"
+            found[name] = stage.outcome
+    return found
+
+
+def worst_ratio(evaluation: Evaluation) -> float | None:
+    """Return the largest error ratio of any verifier."""
+    ratios = [v.error_ratio for v in evaluation.verifications if v.error_ratio is not None]
+    return max(ratios, default=None)
+
+
+def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
+    """Return what ``kopt verify`` and ``kopt show --candidate`` print."""
+    return {
+        "schema": SCHEMA, "id": evaluation.id, "status": str(evaluation.status),
+        "detail": evaluation.detail, "language": evaluation.candidate.language,
+        "knobs": evaluation.candidate.chosen, "verification": stages(evaluation),
+        "evidence": {
+            stage.stage: stage.evidence for v in evaluation.verifications for stage in v.stages
+        },
+        "error_ratio": worst_ratio(evaluation),
+        "build": evaluation.build.to_json() if evaluation.build else None,
+        "measurement": evaluation.measurement.to_json() if evaluation.measurement else None,
+        "seconds": evaluation.seconds,
+    }  # fmt: skip

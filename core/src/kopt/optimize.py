@@ -1,0 +1,241 @@
+"""``kopt.optimize``: from names or objects to a finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kopt.config import Settings, resolve, run_config
+from kopt.env import cache_folder, settings_from_environment
+from kopt.errors import ConfigError, PluginUnavailableError, ProblemError, UnknownPluginError
+from kopt.evaluator import Evaluator
+from kopt.hooks import Hooks
+from kopt.machine import candidate_memory_limit, choose_device, usable_cpus
+from kopt.model.budget import Budget
+from kopt.model.device import DeviceKind
+from kopt.model.problem import Problem
+from kopt.model.run import Run, RunConfig
+from kopt.plugins.catalog import installed
+from kopt.reporter import Reporter
+from kopt.runs.state import RunState
+from kopt.runs.store import RunFolder
+from kopt.session import Session
+from kopt.worker.client import LocalEvaluator, default_locks
+from kopt.worker.settings import JudgeSettings
+
+_PREFERRED = {"cuda": ("triton", "cuda"), "cpu": ("cpp",)}
+_REFERENCE = "torch"
+
+Named = str | object
+"""A plugin's name, or an instance of it."""
+
+
+def optimize(
+    problem: Problem | str | Path | Callable[..., Any],
+    inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    *,
+    backend: str | None = None,
+    strategies: Sequence[Named] | None = None,
+    search: Named | None = None,
+    verifiers: Sequence[str] | None = None,
+    profilers: Sequence[Named] | None = None,
+    judges: Sequence[Named] | None = None,
+    device: DeviceKind | None = None,
+    budget: Budget | None = None,
+    seed: int | None = None,
+    options: Mapping[str, Mapping[str, object]] | None = None,
+    runs_dir: str | Path | None = None,
+    reporter: Reporter | None = None,
+) -> Run:
+    """Search for a faster kernel and return the finished run.
+
+    :param problem: a problem, the path of one, or a function of tensors (then ``inputs`` gives one
+        example of each argument, in order or by name).
+    :param options: ``"role.name"`` to plugin options, as ``{"search.beam": {"width": 2}}``.
+    Raises KoptError for wrong input; a candidate's failure is part of the run.
+    """
+    instances = _instances(strategies, search, profilers, judges)
+    given = {
+        "backend": backend, "strategies": _names(strategies), "verifiers": verifiers,
+        "search": search if isinstance(search, str) else None,
+        "profilers": _names(profilers), "judges": _names(judges), "device": device, "seed": seed,
+        "runs_dir": Path(runs_dir) if runs_dir else None,
+    }  # fmt: skip
+    settings = resolve(given, (), None, settings_from_environment())
+    tables = {name: dict(table) for name, table in (options or {}).items()}
+    update: dict[str, Any] = {"options": {**settings.options, **tables}}
+    if strategies is not None and not given["strategies"]:
+        update["strategies"] = ()
+    if search is not None and not isinstance(search, str):
+        update["search"] = "instance"
+    settings = settings.model_copy(update=update)
+    chosen = as_problem(problem, inputs)
+    return start(chosen, settings, budget=budget, instances=instances, reporter=reporter)
+
+
+def as_problem(
+    problem: Problem | str | Path | Callable[..., Any],
+    inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+) -> Problem:
+    """Return the problem that a path, a function with example inputs, or a problem means."""
+    if isinstance(problem, Problem):
+        return problem
+    if isinstance(problem, str | Path):
+        return load_problem(problem)
+    if inputs is None:
+        raise ProblemError(
+            "kopt.optimize(function) needs inputs: one example of each argument, as "
+            "inputs=[x, weight] or inputs={'x': x, 'weight': weight}"
+        )
+    from kopt.formats.pickled import problem_from_function
+
+    return problem_from_function(problem, inputs)
+
+
+def load_problem(path: str | Path) -> Problem:
+    """Read a problem file or folder with every installed format. Raises ProblemError."""
+    place = Path(path)
+    if not place.exists():
+        raise ProblemError(f"{place}: no such file or folder; `kopt init FILE:FUNCTION` makes one")
+    formats = installed("format")
+    hooks = Hooks.load([("format", info.reference, {}) for info in formats])
+    problem = hooks.kopt_load_problem(place)
+    if problem is None:
+        names = ", ".join(info.name for info in formats)
+        raise ProblemError(
+            f"{place}: no installed format knows it (asked: {names}); a native problem is a folder "
+            "with problem.toml, a KernelBench file has Model, get_inputs and get_init_inputs"
+        )
+    return problem
+
+
+def choose_backend(asked: str | None, device: DeviceKind) -> str:
+    """Return the backend of a run: what was asked for, or the best installed for the device."""
+    if asked is not None:
+        return asked
+    names = {info.name for info in installed("backend")}
+    for name in _PREFERRED[device]:
+        if name in names:
+            return name
+    wanted = " or ".join(f"kopt-{name}" for name in _PREFERRED[device])
+    raise UnknownPluginError(
+        f"no backend for device {device!r} is installed; try: pip install {wanted}"
+    )
+
+
+def start(
+    problem: Problem,
+    settings: Settings,
+    *,
+    budget: Budget | None = None,
+    instances: Sequence[tuple[str, object]] = (),
+    reporter: Reporter | None = None,
+) -> Run:
+    """Make a new run of a problem and see it through."""
+    device = choose_device(settings.device)
+    config = run_config(settings, device, choose_backend(settings.backend, device))
+    if budget is not None:
+        config = config.model_copy(update={"budget": budget})
+    hooks = load_hooks(config, instances)
+    hooks.ensure_available()
+    folder = RunFolder.create(settings.runs_dir, problem, config, hooks.sources())
+    return proceed(folder, hooks, reporter)
+
+
+def resume(folder: RunFolder, reporter: Reporter | None = None) -> Run:
+    """Go on with an interrupted run. Raises RunStoreError where it has ended or moved."""
+    config = folder.file.config
+    if "instance" in (config.search, *config.strategies):
+        raise ConfigError(
+            "this run used plugin instances from a program; resume it from that program"
+        )
+    choose_device(config.device)
+    hooks = load_hooks(config)
+    hooks.ensure_available()
+    return proceed(folder, hooks, reporter)
+
+
+def load_hooks(config: RunConfig, instances: Sequence[tuple[str, object]] = ()) -> Hooks:
+    """Load the plugins that a configuration names."""
+    named = [
+        *[("backend", name) for name in dict.fromkeys((config.reference, config.backend))],
+        *[("verifier", name) for name in config.verifiers],
+        *[("strategy", name) for name in config.strategies],
+        *[("profiler", name) for name in config.profilers],
+        *[("judge", name) for name in config.judges],
+        *([] if config.search == "instance" else [("search", config.search)]),
+        *[(role, name) for role, name in (("llm", config.llm), ("executor", config.executor)) if name],
+    ]  # fmt: skip
+    references = [(role, name, _options(config, role, name)) for role, name in named]
+    _check_options(config, references)
+    return Hooks.load(references, instances)
+
+
+def _options(config: RunConfig, role: str, name: str) -> Mapping[str, object]:
+    return config.options.get(f"{role}.{name.rpartition(':')[2]}", {})
+
+
+def _check_options(
+    config: RunConfig, references: Sequence[tuple[str, str, Mapping[str, object]]]
+) -> None:
+    used = {f"{role}.{name.rpartition(':')[2]}" for role, name, _ in references}
+    if idle := sorted(set(config.options) - used):
+        raise ConfigError(
+            f"options for {', '.join(idle)}, which this run does not use; it uses "
+            f"{', '.join(sorted(used))}"
+        )
+
+
+def proceed(folder: RunFolder, hooks: Hooks, reporter: Reporter | None = None) -> Run:
+    """Run a folder's session from the state that its journal tells."""
+    config = folder.file.config
+    with folder.writing() as journal:
+        state = folder.load()
+        evaluator = hooks.kopt_submit(state.problem, config.device) or LocalEvaluator(
+            judge_settings(config, hooks, state)
+        )
+        try:
+            session = Session(
+                folder, journal, hooks, evaluator,
+                language=config.backend.rpartition(":")[2], reporter=reporter,
+            )  # fmt: skip
+            return session.run()
+        finally:
+            evaluator.close()
+
+
+def judge_settings(
+    config: RunConfig, hooks: Hooks, state: RunState, architecture: str = "native"
+) -> JudgeSettings:
+    """Return what the judge process of a run is started with."""
+    backends = hooks.references("backend")
+    reference = [ref for ref in backends if ref[1].rpartition(":")[2] == config.reference]
+    if not reference:
+        raise PluginUnavailableError(f"the reference backend {config.reference!r} is not loaded")
+    return JudgeSettings(
+        problem=state.problem, device=config.device, architecture=architecture,
+        judge_plugins=(*reference, *hooks.references("verifier")),
+        candidate_plugins=tuple(backends), cache=cache_folder() / "builds",
+        locks=default_locks(), build_workers=config.build_workers or usable_cpus(),
+        build_seconds=config.build_seconds, run_seconds=config.run_seconds, seed=config.seed,
+        fastest=state.opening.fastest if state.opening else None,
+        memory_limit=candidate_memory_limit(config.device),
+    )  # fmt: skip
+
+
+def _names(given: Sequence[Named] | None) -> list[str] | None:
+    return None if given is None else [item for item in given if isinstance(item, str)]
+
+
+def _instances(
+    strategies: Sequence[Named] | None,
+    search: Named | None,
+    profilers: Sequence[Named] | None,
+    judges: Sequence[Named] | None,
+) -> list[tuple[str, object]]:
+    groups: list[tuple[str, Sequence[Named]]] = [
+        ("strategy", strategies or ()), ("search", () if search is None else (search,)),
+        ("profiler", profilers or ()), ("judge", judges or ()),
+    ]  # fmt: skip
+    return [(role, item) for role, items in groups for item in items if not isinstance(item, str)]

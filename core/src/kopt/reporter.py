@@ -1,0 +1,61 @@
+"""Who is told how a run goes on, as it goes on (the command line's progress, a notebook's)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kopt.evaluator import Opening
+from kopt.model.candidate import Candidate
+from kopt.model.evaluation import Evaluation
+from kopt.model.run import Run
+
+
+class Reporter(Protocol):
+    """Told by the session; must not raise."""
+
+    def opening(self, problem: str, device: str) -> None:
+        """The reference and the baselines are about to be run."""
+        ...
+
+    def opened(self, opening: Opening) -> None:
+        """Baselines are timed."""
+        ...
+
+    def proposed(self, round_number: int, candidates: Sequence[Candidate]) -> None:
+        """A round begins."""
+        ...
+
+    def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
+        """An evaluation is in the journal."""
+        ...
+
+    def confirming(self, candidate: Candidate) -> None:
+        """The winner is evaluated again."""
+        ...
+
+    def finished(self, run: Run) -> None:
+        """The run has ended."""
+        ...
+
+
+class Silent:
+    """Tells nobody."""
+
+    def opening(self, problem: str, device: str) -> None:
+        """Say nothing."""
+
+    def opened(self, opening: Opening) -> None:
+        """Say nothing."""
+
+    def proposed(self, round_number: int, candidates: Sequence[Candidate]) -> None:
+        """Say nothing."""
+
+    def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
+        """Say nothing."""
+
+    def confirming(self, candidate: Candidate) -> None:
+        """Say nothing."""
+
+    def finished(self, run: Run) -> None:
+        """Say nothing."""

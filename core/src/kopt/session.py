@@ -1,0 +1,236 @@
+"""The loop: the only module that knows the order of the stages. No torch, no candidate code."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from kopt.errors import PluginError, RunStoreError
+from kopt.evaluator import Evaluator, Opening
+from kopt.hooks import Hooks
+from kopt.model.budget import Spend
+from kopt.model.candidate import Candidate
+from kopt.model.device import Target
+from kopt.model.evaluation import Evaluation
+from kopt.model.history import History
+from kopt.model.run import Run, RunStatus
+from kopt.plugins.isolation import PluginFailure
+from kopt.reporter import Reporter, Silent
+from kopt.runs.events import Confirmed, Evaluated, Event, Finished, Opened, PluginFailed, Proposed
+from kopt.runs.journal import Journal
+from kopt.runs.state import PendingRound, RunState
+from kopt.runs.store import RunFolder
+from kopt.stages.judging import diagnose
+from kopt.stages.proposing import propose
+
+_MOST_CONFIRMATIONS = 3
+
+
+class Session:
+    """One run, from its folder's state to its end."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        journal: Journal,
+        hooks: Hooks,
+        evaluator: Evaluator,
+        *,
+        language: str,
+        reporter: Reporter | None = None,
+    ) -> None:
+        self._folder, self._journal, self._hooks = folder, journal, hooks
+        self._evaluator, self._language = evaluator, language
+        self._reporter: Reporter = reporter or Silent()
+        self._state: RunState = folder.load()
+        self._problem, self._config = self._state.problem, self._state.config
+        self._carried, self._started = self._state.spend, time.monotonic()
+        self._trials = len(self._state.evaluations)
+        self._round = self._state.rounds
+        self._opening: Opening | None = None
+        self.history = History(self._state.evaluations)
+        hooks.on_failure = self._plugin_failed
+
+    @property
+    def spend(self) -> Spend:
+        """What the run has used up, earlier parts included."""
+        seconds = self._carried.seconds + time.monotonic() - self._started
+        return self._carried.model_copy(update={"seconds": seconds, "trials": self._trials})
+
+    def run(self) -> Run:
+        """Go on until a reason to stop; return the run. Raises KoptError."""
+        try:
+            self._open()
+            reason = self._search()
+            best = self._confirm()
+            return self._finish(best, reason)
+        except KeyboardInterrupt:
+            return self._end("interrupted", "interrupted; go on with `kopt resume`", None)
+
+    def _open(self) -> None:
+        self._reporter.opening(self._problem.name, self._config.device)
+        opening = self._evaluator.open()
+        _check_same_machine(self._state.opening, opening)
+        self._opening = opening
+        self.history.baseline = opening.fastest
+        self._write(Opened(opening=opening))
+        self._reporter.opened(opening)
+        self._hooks.kopt_run_started(self._as_run("running", ""))
+
+    def _search(self) -> str:
+        """Run rounds until a budget, a policy or the strategies end it; return why."""
+        pending: PendingRound | None = self._state.pending
+        while True:
+            if reason := self._stop():
+                return reason
+            if pending is not None:
+                candidates: Sequence[Candidate] = pending.candidates
+                pending = None
+            else:
+                parents = self._parents()
+                if self._round and not parents:
+                    return "no candidate is correct and measured: nothing to go on from"
+                candidates = self._proposals(parents)
+                if not candidates:
+                    return "the strategies propose nothing new"
+                ids = tuple(parent.id for parent in parents)
+                self._write(
+                    Proposed(round_number=self._round, parents=ids, candidates=tuple(candidates))
+                )
+                self._round += 1
+            self._evaluate(candidates)
+
+    def _stop(self) -> str | None:
+        return self.spend.exceeded(self._config.budget) or self._hooks.kopt_stop(
+            self.history, self._config.budget, self.spend
+        )
+
+    def _parents(self) -> list[Evaluation]:
+        if not self._round:
+            return []
+        chosen = self._hooks.kopt_select(self.history, self._round)
+        if chosen is None:
+            raise PluginError(
+                f"the search policy {self._config.search!r} selected nothing: it failed, or it "
+                "implements no kopt_select; see the events above"
+            )
+        return list(chosen)
+
+    def _proposals(self, parents: Sequence[Evaluation]) -> list[Candidate]:
+        opening = self._opened
+        target = Target(language=self._language, device=opening.device)
+        pairs = [
+            (p, diagnose(self._hooks, self._problem, opening.signature, p, opening.device,
+                         self.history))
+            for p in parents
+        ]  # fmt: skip
+        return propose(
+            self._hooks, self._problem, opening.signature, target, pairs or [(None, [])],
+            self.history,
+        )  # fmt: skip
+
+    def _evaluate(self, candidates: Sequence[Candidate]) -> None:
+        """Evaluate a round; a budget that runs out leaves the rest of it pending."""
+        left = self._config.budget.trials
+        allowed = list(candidates) if left is None else list(candidates)[: left - self._trials]
+        self._reporter.proposed(self._round, allowed)
+        size = self._config.build_workers or 4
+        for start in range(0, len(allowed), size):
+            if self._stop():
+                return
+            for evaluation in self._evaluator.evaluate(allowed[start : start + size]):
+                self._record(evaluation)
+
+    def _record(self, evaluation: Evaluation) -> None:
+        self._trials += 1
+        self.history.add(evaluation)
+        self._write(Evaluated(evaluation=evaluation))
+        self._reporter.evaluated(evaluation, self.history.best())
+        self._hooks.kopt_candidate_evaluated(evaluation)
+
+    def _confirm(self) -> Evaluation | None:
+        """Return the fastest candidate that holds in a fresh process with new seeds."""
+        first: Evaluation | None = None
+        for evaluation in self.history.ranked()[:_MOST_CONFIRMATIONS]:
+            self._reporter.confirming(evaluation.candidate)
+            confirmed = self._evaluator.confirm(evaluation.candidate)
+            self._write(Confirmed(evaluation=confirmed))
+            if confirmed.measured:
+                if _improved(confirmed):
+                    return confirmed
+                first = first or confirmed
+        return first
+
+    def _finish(self, best: Evaluation | None, reason: str) -> Run:
+        status: RunStatus = "improved" if best and _improved(best) else "not-improved"
+        if not len(self.history):
+            status = "failed"
+            reason = f"nothing was evaluated: {reason}"
+        return self._end(status, reason, best)
+
+    def _end(self, status: RunStatus, reason: str, best: Evaluation | None) -> Run:
+        self._write(Finished(status=status, reason=reason))
+        run = self._as_run(status, reason, best)
+        self._folder.write_result(run)
+        self._hooks.kopt_run_finished(run)
+        self._reporter.finished(run)
+        return run
+
+    @property
+    def _opened(self) -> Opening:
+        assert self._opening is not None, "the problem was not opened"
+        return self._opening
+
+    def _as_run(self, status: RunStatus, reason: str, best: Evaluation | None = None) -> Run:
+        opening = self._opening
+        counts = Counter(str(evaluation.status) for evaluation in self.history)
+        return Run(
+            id=self._folder.id, folder=self._folder.path.absolute(), status=status, reason=reason,
+            problem=self._problem, config=self._config,
+            device=opening.device if opening else None,
+            baselines={b.name: b.measurement for b in opening.baselines} if opening else {},
+            failed_baselines=opening.failed_baselines if opening else {},
+            copy_ms=_mean_copy(opening) if opening else None,
+            best=best,
+            source_path=self._folder.source_path(best.candidate).absolute() if best else None,
+            trials=dict(sorted(counts.items())), spend=self.spend, plugins=self._hooks.sources(),
+        )  # fmt: skip
+
+    def _write(self, event: Event) -> None:
+        self._journal.append(event, self.spend)
+
+    def _plugin_failed(self, failure: PluginFailure) -> None:
+        self._write(
+            PluginFailed(
+                plugin=f"{failure.role}.{failure.plugin} ({failure.source})", hook=failure.hook,
+                message=failure.error, retired=failure.retired,
+            )  # fmt: skip
+        )
+
+
+def _improved(evaluation: Evaluation) -> bool:
+    """Whether it beats every baseline by more than the noise."""
+    measurement = evaluation.measurement
+    return measurement is not None and all(map(measurement.beats, measurement.speedup))
+
+
+def _mean_copy(opening: Opening) -> float:
+    measured = opening.baselines[0].measurement.workloads
+    total = sum(w.weight for w in measured)
+    return sum(w.weight * opening.copy_ms[w.workload] for w in measured) / total
+
+
+def _check_same_machine(before: Opening | None, now: Opening) -> None:
+    """Refuse to mix timings of two machines, drivers or compilers in one run."""
+    if before is None or before.device.identity == now.device.identity:
+        return
+    old, new = before.device.identity, now.device.identity
+    changed = ", ".join(
+        f"{key}: {old.get(key, 'absent')} -> {new.get(key, 'absent')}"
+        for key in sorted(old | new) if old.get(key) != new.get(key)
+    )  # fmt: skip
+    raise RunStoreError(
+        f"this run was timed elsewhere ({changed}); its times cannot be compared with new ones. "
+        "Start a new run: builds are reused where they still fit"
+    )

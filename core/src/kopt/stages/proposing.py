@@ -1,0 +1,59 @@
+"""Candidates of one round: asked of every strategy for every parent, doubles removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from kopt.hooks import Hooks
+from kopt.model.candidate import Candidate
+from kopt.model.device import Target
+from kopt.model.diagnosis import Diagnosis
+from kopt.model.evaluation import Evaluation
+from kopt.model.fingerprint import fingerprint
+from kopt.model.history import History
+from kopt.model.problem import Problem, Signature
+
+
+def propose(
+    hooks: Hooks,
+    problem: Problem,
+    signature: Signature,
+    target: Target,
+    parents: Sequence[tuple[Evaluation | None, Sequence[Diagnosis]]],
+    history: History,
+) -> list[Candidate]:
+    """Return new candidates of all parents, taking turns so that none is starved.
+
+    Dropped: what was evaluated already, by id or by source after normalising, and doubles.
+    """
+    seen = {fingerprint(evaluation.candidate) for evaluation in history}
+    lists = [
+        [
+            _signed(proposed.candidate, proposed.plugin)
+            for proposed in hooks.kopt_propose(
+                problem, signature, target, parent, list(diagnoses), history
+            )
+        ]
+        for parent, diagnoses in parents
+    ]
+    return list(_fresh(lists, seen, history))
+
+
+def _signed(candidate: Candidate, plugin: str) -> Candidate:
+    if candidate.strategy != "user":
+        return candidate
+    return candidate.model_copy(update={"strategy": plugin})
+
+
+def _fresh(
+    lists: Sequence[Sequence[Candidate]], seen: set[str], history: History
+) -> Iterator[Candidate]:
+    for turn in zip_longest(*lists):
+        for candidate in turn:
+            if candidate is None or candidate.id in history:
+                continue
+            mark = fingerprint(candidate)
+            if mark not in seen:
+                seen.add(mark)
+                yield candidate

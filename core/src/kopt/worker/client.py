@@ -1,0 +1,184 @@
+"""The session's end of a judge process: an Evaluator that survives the judge's death."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import kopt.errors
+from kopt.env import judge_environment
+from kopt.errors import WorkerError
+from kopt.evaluator import Opening
+from kopt.model.candidate import Candidate
+from kopt.model.evaluation import Evaluation
+from kopt.model.verification import Status
+from kopt.worker.channel import Channel, ChannelClosedError, ChannelTimeoutError
+from kopt.worker.settings import JudgeSettings
+
+_OPEN_SECONDS = 900.0
+_ORDERS_PER_EVALUATION = 100
+"""Deadlines of single orders are the judge's; the session's only tells a judge that is stuck."""
+
+
+class JudgeLostError(Exception):
+    """The judge process died or is stuck."""
+
+
+class LocalEvaluator:
+    """See kopt.evaluator.Evaluator: one judge process, started again where it dies."""
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._number = 0
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        self._patience = settings.build_seconds + _ORDERS_PER_EVALUATION * settings.run_seconds
+
+    def open(self) -> Opening:
+        """Start the judge and have it time the baselines."""
+        try:
+            return self._open()
+        except JudgeLostError as error:
+            raise WorkerError(f"the judge process did not open the problem: {error}") from error
+
+    def _open(self) -> Opening:
+        self._start()
+        number = self._send("open", {})
+        opening = Opening.model_validate(self._result(self._receive(_OPEN_SECONDS), number))
+        self._settings = self._settings.model_copy(update={"fastest": opening.fastest})
+        return opening
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "kopt.worker.judge_server", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._log,
+            stderr=self._log, env=judge_environment(), start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self._channel = Channel(ours)
+        self._channel.send(self._settings.to_json())
+
+    def _send(self, op: str, fields: dict[str, Any]) -> int:
+        assert self._channel is not None, "open() comes first"
+        self._number += 1
+        try:
+            self._channel.send({"id": self._number, "op": op, **fields})
+        except ChannelClosedError as error:
+            raise JudgeLostError(self._last_words()) from error
+        return self._number
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        assert self._channel is not None
+        try:
+            reply, _ = self._channel.receive(seconds)
+        except ChannelClosedError as error:
+            raise JudgeLostError(self._last_words()) from error
+        except ChannelTimeoutError as error:
+            raise JudgeLostError(f"no answer for {seconds:g} s") from error
+        return reply
+
+    def _result(self, reply: dict[str, Any], number: int | None = None) -> dict[str, Any]:
+        if number is not None and reply["id"] != number:
+            raise WorkerError(f"the judge answered request {reply['id']}, not {number}")
+        if "error" in reply:
+            kind = getattr(kopt.errors, reply["error"], WorkerError)
+            raise kind(reply["message"])
+        result: dict[str, Any] = reply["result"]
+        return result
+
+    def evaluate(self, candidates: Sequence[Candidate]) -> Iterator[Evaluation]:
+        """Yield evaluations as they come; a judge that dies costs whom it died of."""
+        left = {candidate.id: candidate for candidate in candidates}
+        try:
+            for evaluation in self._batch(list(left.values())):
+                del left[evaluation.id]
+                yield evaluation
+        except JudgeLostError:
+            for candidate in left.values():  # one by one: whose fault is it?
+                yield self._alone("evaluate", candidate)
+
+    def _batch(self, candidates: list[Candidate]) -> Iterator[Evaluation]:
+        waiting = {self._send("evaluate", {"candidate": c.to_json()}): c for c in candidates}
+        while waiting:
+            reply = self._receive(self._patience)
+            candidate = waiting.pop(reply["id"], None)
+            if candidate is None:
+                continue  # the answer to a batch that was given up
+            yield self._evaluation(reply, candidate)
+
+    def _evaluation(self, reply: dict[str, Any], candidate: Candidate) -> Evaluation:
+        try:
+            return Evaluation.model_validate(self._result(reply))
+        except WorkerError as error:
+            return _infrastructure(candidate, str(error))
+
+    def _alone(self, op: str, candidate: Candidate) -> Evaluation:
+        reason = ""
+        for _ in range(2):
+            try:
+                if self._process is None or self._process.poll() is not None:
+                    self._kill()
+                    self._open()
+                number = self._send(op, {"candidate": candidate.to_json()})
+                while (reply := self._receive(self._patience))["id"] != number:
+                    continue
+                return self._evaluation(reply, candidate)
+            except JudgeLostError as error:
+                reason = str(error)
+                self._kill()
+        return _infrastructure(candidate, f"the judge process died twice: {reason}")
+
+    def confirm(self, candidate: Candidate) -> Evaluation:
+        """Evaluate again in a fresh process, with new seeds, against every baseline."""
+        return self._alone("confirm", candidate)
+
+    def verify(self, candidate: Candidate) -> Evaluation:
+        """Build and verify at a winner's depth, without timing."""
+        return self._alone("verify", candidate)
+
+    def ahead(self, candidate: Candidate) -> list[dict[str, Any]]:
+        """Compile ahead of time for the settings' architecture; resources of each kernel."""
+        number = self._send("ahead", {"candidate": candidate.to_json()})
+        kernels: list[dict[str, Any]] = self._result(self._receive(self._patience), number)[
+            "kernels"
+        ]
+        return kernels
+
+    def _last_words(self) -> str:
+        size = os.fstat(self._log.fileno()).st_size
+        tail = os.pread(self._log.fileno(), 3000, max(0, size - 3000)).decode(errors="replace")
+        return f"the judge process died; it last said: {tail.strip() or 'nothing'}"
+
+    def _kill(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None and self._process.poll() is None:
+            try:  # its own end kills the candidates; a second later nobody is asked any more
+                self._process.wait(timeout=3.0)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+        self._process, self._channel = None, None
+
+    def close(self) -> None:
+        """End the judge and with it every candidate process."""
+        self._kill()
+        self._log.close()
+
+
+def _infrastructure(candidate: Candidate, reason: str) -> Evaluation:
+    return Evaluation(candidate=candidate, status=Status.INFRASTRUCTURE_ERROR, detail=reason)
+
+
+def default_locks() -> Path:
+    """Return the folder of the device locks, the same for every user of a machine."""
+    return Path(tempfile.gettempdir()) / "kopt-locks"
