@@ -290,7 +290,7 @@ def test_a_runs_configuration_carries_every_setting() -> None:
     assert (config.device, config.backend, config.seed) == ("cuda", "triton", 5)
     assert (config.build_workers, config.build_seconds, config.run_seconds) == (2, 7, 8)
     assert (config.judges, config.profilers) == (("j",), ("p",))
-    assert (config.llm, config.executor, config.search) == ("replay", "ray", "greedy")
+    assert (config.llm, config.executor, config.search) == ("replay", "ray", "beam")
     assert (config.strategies, config.verifiers) == (("starters", "autotune"), ("verify",))
     assert config.options == {"search.greedy": {"width": 2}}
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kopt._version import __version__
@@ -94,3 +96,16 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps ``kopt.optimize`` the function, though a module has the same name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Importing ``kopt.optimize`` would put the module in the function's place."""
+        if name == "optimize" and isinstance(value, ModuleType):
+            value = value.optimize
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import platform
 import re
 import shutil
@@ -15,11 +17,11 @@ from pathlib import Path
 
 from kopt._version import __version__
 from kopt.env import cache_folder, llm_endpoint
-from kopt.errors import KoptError
+from kopt.errors import KoptError, PluginOptionsError
 from kopt.hooks import Hooks
 from kopt.machine import gpu_names
 from kopt.model.check import Check
-from kopt.plugins.catalog import installed
+from kopt.plugins.catalog import PluginInfo, installed
 
 _LLM_SECONDS = 5.0
 
@@ -38,7 +40,13 @@ def examine() -> list[Check]:
 
 
 def _kopt() -> Check:
-    return Check(name="kopt", state="ok", detail=f"{__version__}, Python {platform.python_version()}")
+    return Check(name="kopt", state="ok", detail=__version__)
+
+
+def _python() -> Check:
+    """The interpreter that runs kopt; every worker process uses the same one."""
+    version = platform.python_version()
+    return Check(name="python", state="ok", detail=f"{version}, {sys.executable}")
 
 
 def _compiler() -> Check:
@@ -50,7 +58,9 @@ def _compiler() -> Check:
 
 
 def _version_of(path: str) -> str:
-    done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, timeout=20, check=False
+    )
     found = re.search(r"\d+\.\d+(\.\d+)?", done.stdout)
     return found[0] if found else ""
 
@@ -81,7 +91,9 @@ def _gpu() -> Check:
     if "True" not in done.stdout:
         return Check(name="GPU", state="fail", detail=f"{names[0]}, but PyTorch cannot use it",
                      fix="install a CUDA build of torch that fits the driver")  # fmt: skip
-    return Check(name="GPU", state="ok", detail=f"{', '.join(names)}; CUDA {done.stdout.split()[0]}")
+    return Check(
+        name="GPU", state="ok", detail=f"{', '.join(names)}; CUDA {done.stdout.split()[0]}"
+    )
 
 
 def _ncu() -> Check:
@@ -107,8 +119,6 @@ def _read(path: Path) -> str:
 
 
 def _user_id() -> int:
-    import os
-
     return os.geteuid() if hasattr(os, "geteuid") else -1
 
 
@@ -145,7 +155,7 @@ def _cache() -> Check:
 
 
 _PROBES: tuple[Callable[[], Check], ...] = (
-    _kopt, _compiler, _torch, _triton, _gpu, _ncu, _llm, _cache,
+    _kopt, _python, _compiler, _torch, _triton, _gpu, _ncu, _llm, _cache,
 )  # fmt: skip
 
 
@@ -154,12 +164,27 @@ def _plugins() -> list[Check]:
     rows: list[Check] = []
     for info in installed():
         label = f"{info.role} {info.name}"
-        try:
-            hooks = Hooks.load([(info.role, info.reference, {})])
-            found = hooks.kopt_check()
-        except KoptError as error:
-            rows.append(Check(name=label, state="fail", detail=str(error),
-                              fix=f"pip install -U {info.distribution}, or uninstall it"))  # fmt: skip
-            continue
+        # What a plugin prints while it is imported must not end up among the data.
+        with contextlib.redirect_stdout(sys.stderr):
+            found = _asked(info)
         rows += [check.model_copy(update={"name": f"{label}: {check.name}"}) for check in found]
     return rows
+
+
+def _asked(info: PluginInfo) -> list[Check]:
+    source = f"{info.distribution} {info.version}"
+    try:
+        hooks = Hooks.load([(info.role, info.reference, {})])
+        found = hooks.kopt_check()
+    except PluginOptionsError as error:
+        return [Check(name="options", state="warn", detail=str(error),
+                      fix=f"set them in kopt.toml, in a table [{info.role}.{info.name}]")]  # fmt: skip
+    except KoptError as error:
+        return [Check(name="loading", state="fail", detail=str(error),
+                      fix=f"pip install -U {info.distribution}, or uninstall it")]  # fmt: skip
+    failures = [
+        Check(name=failure.hook, state="fail", detail=f"{source} raised {failure.error}",
+              fix=f"tell the authors of {info.distribution}, or uninstall it")
+        for failure in hooks.failures
+    ]  # fmt: skip
+    return [*found, *failures]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 
 import psutil
 
-from kopt.errors import DeviceError
+from kopt.errors import ConfigError, DeviceError
 from kopt.model.device import DeviceKind
 
+CPU_LANGUAGES = frozenset({"cpp"})
+GPU_LANGUAGES = frozenset({"triton", "cuda"})
 _CPU_MEMORY_SHARE = 0.6
 
 
@@ -30,14 +33,41 @@ def gpu_names() -> tuple[str, ...]:
     return tuple(done.stdout.strip().splitlines()) if done.returncode == 0 else ()
 
 
-def choose_device(asked: DeviceKind | None) -> DeviceKind:
-    """Return the device of a run. Raises DeviceError where a GPU was asked for and none is there."""
+def choose_device(asked: DeviceKind | None, languages: Sequence[str] = ()) -> DeviceKind:
+    """Return the device of a run: as asked, where its languages run, or the best that is here.
+
+    Raises DeviceError where a GPU was asked for and none is there, ConfigError where a language
+    runs on the other kind of device, or where two languages need two kinds.
+    """
+    for_cpu = [language for language in languages if language in CPU_LANGUAGES]
+    for_gpu = [language for language in languages if language in GPU_LANGUAGES]
+    if for_cpu and for_gpu:
+        raise ConfigError(
+            f"{for_cpu[0]} runs on the CPU and {for_gpu[0]} on a GPU: their times cannot be "
+            "compared; take them one at a time"
+        )
+    if asked == "cuda" and for_cpu:
+        raise ConfigError(
+            f"{for_cpu[0]} runs on the CPU, not on device cuda; use --device cpu, or another backend"
+        )
     if asked == "cuda" and not gpu_names():
         raise DeviceError(
-            "--device cuda: no NVIDIA GPU is visible here (nvidia-smi lists none); run "
-            "`kopt doctor`, or use --device cpu"
+            "device cuda: no NVIDIA GPU is visible here (nvidia-smi lists none); `kopt doctor` "
+            "says more; without one use --device cpu"
         )
+    if asked is None and for_cpu:
+        return "cpu"
     return asked or ("cuda" if gpu_names() else "cpu")
+
+
+def refuse_untimeable(language: str, device: DeviceKind) -> None:
+    """Raise DeviceError for a GPU language without a GPU: an interpreter's time is no time."""
+    if device == "cpu" and language in GPU_LANGUAGES:
+        raise DeviceError(
+            f"{language} kernels cannot be timed without a GPU: an interpreter's time says nothing. "
+            "Here `kopt verify PROBLEM KERNEL` checks one's correctness (--target sm_90 also shows "
+            "its registers and spills), and `kopt optimize --backend cpp` works on the CPU"
+        )
 
 
 def usable_cpus() -> int:

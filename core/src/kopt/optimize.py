@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kopt.config import Settings, resolve, run_config
 from kopt.env import cache_folder, settings_from_environment
-from kopt.errors import ConfigError, PluginUnavailableError, ProblemError, UnknownPluginError
-from kopt.evaluator import Evaluator
+from kopt.errors import (
+    ConfigError,
+    KoptError,
+    PluginUnavailableError,
+    ProblemError,
+    RunStoreError,
+    UnknownPluginError,
+)
 from kopt.hooks import Hooks
-from kopt.machine import candidate_memory_limit, choose_device, usable_cpus
+from kopt.loading import load_hooks, named_plugins, without_idle_options
+from kopt.machine import (
+    candidate_memory_limit,
+    choose_device,
+    refuse_untimeable,
+    usable_cpus,
+)
 from kopt.model.budget import Budget
 from kopt.model.device import DeviceKind
 from kopt.model.problem import Problem
@@ -132,59 +146,54 @@ def start(
     instances: Sequence[tuple[str, object]] = (),
     reporter: Reporter | None = None,
 ) -> Run:
-    """Make a new run of a problem and see it through."""
-    device = choose_device(settings.device)
-    config = run_config(settings, device, choose_backend(settings.backend, device))
+    """Make a new run of a problem and see it through. Raises KoptError, then leaves no run."""
+    asked = [_language(settings.backend)] if settings.backend else []
+    device = choose_device(settings.device, asked)
+    backend = choose_backend(settings.backend, device)
+    refuse_untimeable(_language(backend), device)
+    config = run_config(settings, device, backend)
+    config = without_idle_options(config, settings.origins, named_plugins(config))
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
-    hooks = load_hooks(config, instances)
+    hooks = load_hooks(config, named_plugins(config), instances)
     hooks.ensure_available()
     folder = RunFolder.create(settings.runs_dir, problem, config, hooks.sources())
-    return proceed(folder, hooks, reporter)
+    try:
+        return proceed(folder, hooks, reporter)
+    except KoptError:
+        _discard_unopened(folder)
+        raise
+
+
+def _language(backend: str) -> str:
+    """Return the language that a backend builds, which is its name."""
+    return backend.rpartition(":")[2]
+
+
+def _discard_unopened(folder: RunFolder) -> None:
+    """Remove a run that failed before anything was found out: there is nothing to go on with."""
+    with contextlib.suppress(KoptError):
+        if folder.load().opening is None:
+            shutil.rmtree(folder.path, ignore_errors=True)
 
 
 def resume(folder: RunFolder, reporter: Reporter | None = None) -> Run:
     """Go on with an interrupted run. Raises RunStoreError where it has ended or moved."""
+    ended = folder.load().finished
+    if ended is not None and ended.status != "interrupted":
+        raise RunStoreError(
+            f"run {folder.id} has ended ({ended.status}: {ended.reason}); kopt show {folder.id} "
+            "shows it, and kopt optimize starts another"
+        )
     config = folder.file.config
     if "instance" in (config.search, *config.strategies):
         raise ConfigError(
             "this run used plugin instances from a program; resume it from that program"
         )
     choose_device(config.device)
-    hooks = load_hooks(config)
+    hooks = load_hooks(config, named_plugins(config))
     hooks.ensure_available()
     return proceed(folder, hooks, reporter)
-
-
-def load_hooks(config: RunConfig, instances: Sequence[tuple[str, object]] = ()) -> Hooks:
-    """Load the plugins that a configuration names."""
-    named = [
-        *[("backend", name) for name in dict.fromkeys((config.reference, config.backend))],
-        *[("verifier", name) for name in config.verifiers],
-        *[("strategy", name) for name in config.strategies],
-        *[("profiler", name) for name in config.profilers],
-        *[("judge", name) for name in config.judges],
-        *([] if config.search == "instance" else [("search", config.search)]),
-        *[(role, name) for role, name in (("llm", config.llm), ("executor", config.executor)) if name],
-    ]  # fmt: skip
-    references = [(role, name, _options(config, role, name)) for role, name in named]
-    _check_options(config, references)
-    return Hooks.load(references, instances)
-
-
-def _options(config: RunConfig, role: str, name: str) -> Mapping[str, object]:
-    return config.options.get(f"{role}.{name.rpartition(':')[2]}", {})
-
-
-def _check_options(
-    config: RunConfig, references: Sequence[tuple[str, str, Mapping[str, object]]]
-) -> None:
-    used = {f"{role}.{name.rpartition(':')[2]}" for role, name, _ in references}
-    if idle := sorted(set(config.options) - used):
-        raise ConfigError(
-            f"options for {', '.join(idle)}, which this run does not use; it uses "
-            f"{', '.join(sorted(used))}"
-        )
 
 
 def proceed(folder: RunFolder, hooks: Hooks, reporter: Reporter | None = None) -> Run:
@@ -198,7 +207,7 @@ def proceed(folder: RunFolder, hooks: Hooks, reporter: Reporter | None = None) -
         try:
             session = Session(
                 folder, journal, hooks, evaluator,
-                language=config.backend.rpartition(":")[2], reporter=reporter,
+                language=_language(config.backend), reporter=reporter,
             )  # fmt: skip
             return session.run()
         finally:

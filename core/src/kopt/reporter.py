@@ -11,6 +11,22 @@ from kopt.model.evaluation import Evaluation
 from kopt.model.run import Run
 
 
+class Steps(Protocol):
+    """Told by whoever opens a problem; must not raise."""
+
+    def preparing(self, problem: str, device: str) -> None:
+        """The reference is about to be run, without baselines."""
+        ...
+
+    def opening(self, problem: str, device: str) -> None:
+        """The reference and the baselines are about to be run."""
+        ...
+
+    def opened(self, opening: Opening) -> None:
+        """Baselines are timed."""
+        ...
+
+
 class Reporter(Protocol):
     """Told by the session; must not raise."""
 
@@ -41,6 +57,9 @@ class Reporter(Protocol):
 
 class Silent:
     """Tells nobody."""
+
+    def preparing(self, problem: str, device: str) -> None:
+        """Say nothing."""
 
     def opening(self, problem: str, device: str) -> None:
         """Say nothing."""

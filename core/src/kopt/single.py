@@ -1,78 +1,165 @@
-"""One kernel on one problem, without a search: what ``kopt verify`` and ``kopt measure`` do."""
+"""Single kernels on one problem, without a search: what ``kopt verify`` and ``kopt measure`` do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from kopt.config import Settings, run_config
-from kopt.errors import DeviceError
+from kopt.errors import CandidateError, ConfigError, ProblemError
 from kopt.evaluator import Opening
-from kopt.machine import choose_device
+from kopt.loading import load_hooks, without_idle_options
+from kopt.machine import GPU_LANGUAGES, choose_device, refuse_untimeable
 from kopt.model.candidate import Candidate
+from kopt.model.device import DeviceKind
 from kopt.model.evaluation import Evaluation
-from kopt.model.kernel_file import load_kernel
-from kopt.optimize import judge_settings, load_hooks, load_problem
+from kopt.model.problem import Problem
+from kopt.model.verification import Status
+from kopt.optimize import judge_settings
+from kopt.reduction import interpretable, refuse_large, sizes_text
+from kopt.reporter import Silent, Steps
 from kopt.runs.state import state_of
 from kopt.worker.client import LocalEvaluator
 
+_TARGET = re.compile(r"sm_\d+[a-z]?")
 
-class Single:
-    """A kernel, its problem and a judge that has opened it."""
 
-    def __init__(self, evaluator: LocalEvaluator, candidate: Candidate, opening: Opening) -> None:
-        self._evaluator = evaluator
-        self._candidate = candidate
-        self.opening = opening
+@dataclass(frozen=True)
+class Checked:
+    """A verdict, and what was looked at."""
 
-    def verify(self) -> Evaluation:
-        """Build and verify at a winner's depth."""
-        return self._evaluator.verify(self._candidate)
+    evaluation: Evaluation
+    reduced: str
+    """The sizes at which it was verified, in words; empty where they are the problem's own."""
 
-    def measure(self) -> Evaluation:
-        """Build, verify and time beside every baseline, in a fresh process."""
-        return self._evaluator.confirm(self._candidate)
 
-    def ahead(self) -> list[dict[str, Any]]:
-        """Compile ahead of time; resources of each kernel. Raises KoptError."""
-        return self._evaluator.ahead(self._candidate)
+@dataclass(frozen=True)
+class Compiled:
+    """What compiling ahead of time for a GPU that is not here has given."""
 
-    def refuse_untimeable(self) -> None:
-        """Raise DeviceError for a GPU language without a GPU: an interpreter's time is no time."""
-        if self._candidate.language in {"triton", "cuda"} and self.opening.device.kind == "cpu":
-            raise DeviceError(
-                f"a {self._candidate.language} kernel cannot be timed without a GPU; `kopt verify` "
-                "checks its correctness here, and --target sm_90 shows its resources"
-            )
+    target: str
+    kernels: list[dict[str, Any]]
+    """Resources of each kernel."""
+    fault: str = ""
+    """Why it does not compile or does not fit."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A problem whose baselines are timed, ready for kernels."""
+
+    opening: Opening
+    measure: Callable[[Candidate], Evaluation]
+    """Build, verify and time beside every baseline, in a fresh process."""
+
+
+def verify(
+    problem: Problem, candidate: Candidate, settings: Settings, steps: Steps | None = None
+) -> Checked:
+    """Build and verify at a winner's depth. Nothing is timed. Raises KoptError.
+
+    A GPU's language on the CPU is interpreted: then at reduced sizes.
+    """
+    device = choose_device(settings.device, [candidate.language])
+    interpreted = device == "cpu" and candidate.language in GPU_LANGUAGES
+    judged = interpretable(problem) if interpreted else problem
+    reduced = "" if judged is problem else sizes_text(judged)
+    (steps or Silent()).preparing(f"{problem.name} {reduced}".strip(), device)
+    with _evaluator(judged, [candidate], device, settings) as evaluator:
+        try:
+            _, signature = evaluator.prepare()
+        except ProblemError as error:
+            raise _explained(error, reduced) from error
+        if interpreted:
+            refuse_large(judged, signature)
+        return Checked(evaluator.verify(candidate), reduced)
+
+
+def _explained(error: ProblemError, reduced: str) -> ProblemError:
+    if not reduced:
+        return error
+    return ProblemError(
+        f"{error}; that was at the reduced sizes {reduced}, where Triton's interpreter is used: "
+        "add a small [[workloads]] table with role = 'check', and it is used instead"
+    )
+
+
+def compile_ahead(
+    problem: Problem,
+    candidate: Candidate,
+    settings: Settings,
+    target: str,
+    steps: Steps | None = None,
+) -> Compiled:
+    """Compile for a GPU at the problem's own sizes, without having that GPU.
+
+    Raises ConfigError where there is no such target, or the kernel's language has none.
+    """
+    if not _TARGET.fullmatch(target):
+        raise ConfigError(f"--target: {target!r} is no GPU architecture; write it as sm_90")
+    if candidate.language not in GPU_LANGUAGES:
+        raise ConfigError(
+            f"--target {target}: this kernel is {candidate.language}, which is not compiled for a "
+            "GPU; leave --target out"
+        )
+    (steps or Silent()).preparing(f"{problem.name} for {target}", "cpu")
+    with _evaluator(problem, [candidate], "cpu", settings, architecture=target) as evaluator:
+        evaluator.prepare()
+        try:
+            return Compiled(target, evaluator.ahead(candidate))
+        except CandidateError as error:
+            if error.status is Status.UNSUPPORTED:
+                raise ConfigError(f"--target {target}: {error.detail}") from error
+            return Compiled(target, [], fault=f"{error.status}: {error.detail}")
 
 
 @contextmanager
-def open_single(
-    problem: Path, kernel: Path, settings: Settings, *, architecture: str | None = None
-) -> Iterator[Single]:
-    """Open a problem for one kernel; the kernel's language chooses the backend."""
-    loaded = load_problem(problem)
-    candidate = load_kernel(kernel)
-    device = choose_device(settings.device)
-    config = run_config(settings, device, settings.backend or candidate.language)
-    config = config.model_copy(update={"strategies": (), "options": _used(config.options, config.backend, config.verifiers)})
-    hooks = load_hooks(config.model_copy(update={"search": "instance"}))
+def open_bench(
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    settings: Settings,
+    steps: Steps | None = None,
+) -> Iterator[Bench]:
+    """Open a problem for timing: one judge, and one set of baselines, for every kernel.
+
+    Raises KoptError; DeviceError where a kernel's language needs a GPU and none is here.
+    """
+    device = choose_device(settings.device, [candidate.language for candidate in candidates])
+    for candidate in candidates:
+        refuse_untimeable(candidate.language, device)
+    told = steps or Silent()
+    told.opening(problem.name, device)
+    with _evaluator(problem, candidates, device, settings) as evaluator:
+        opening = evaluator.open()
+        told.opened(opening)
+        yield Bench(opening, evaluator.confirm)
+
+
+@contextmanager
+def _evaluator(
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    device: DeviceKind,
+    settings: Settings,
+    *,
+    architecture: str = "native",
+) -> Iterator[LocalEvaluator]:
+    """Give a judge with the backends of the candidates' languages; it ends with the context."""
+    languages = dict.fromkeys(candidate.language for candidate in candidates)
+    backends = [settings.backend] if settings.backend else list(languages)
+    config = run_config(settings, device, backends[0])
+    named = [
+        *(("backend", name) for name in dict.fromkeys((config.reference, *backends))),
+        *(("verifier", name) for name in config.verifiers),
+    ]
+    hooks = load_hooks(without_idle_options(config, settings.origins, named), named)
     hooks.ensure_available()
-    state = state_of(loaded, config, [])
-    evaluator = LocalEvaluator(
-        judge_settings(config, hooks, state, architecture=architecture or "native")
-    )
+    state = state_of(problem, config, [])
+    evaluator = LocalEvaluator(judge_settings(config, hooks, state, architecture=architecture))
     try:
-        yield Single(evaluator, candidate, evaluator.open())
+        yield evaluator
     finally:
         evaluator.close()
-
-
-def _used(
-    options: dict[str, dict[str, object]], backend: str, verifiers: tuple[str, ...]
-) -> dict[str, dict[str, object]]:
-    """Drop options of roles that a single kernel does not use (they may stand in kopt.toml)."""
-    names = {f"backend.{backend}", "backend.torch", *(f"verifier.{name}" for name in verifiers)}
-    return {name: table for name, table in options.items() if name in names}

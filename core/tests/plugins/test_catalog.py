@@ -192,7 +192,7 @@ def test_listing_imports_nothing_heavy() -> None:
         "assert show_plugins(None, False, False) == 0\n"
         "plugins = {i.target.partition(':')[0] for i in infos}\n"
         "heavy = plugins | {'torch', 'triton', 'cupy', 'openai', 'numpy', 'pluggy', 'stevedore',"
-        " 'structlog', 'pydantic', 'rich'}\n"
+        " 'structlog', 'pydantic'}\n"
         "loaded = sorted(heavy & set(sys.modules))\n"
         "assert not loaded, loaded\n"
         "assert infos\n"

@@ -231,7 +231,7 @@ candidates = st.builds(
     entry=texts,
     settings=st.dictionaries(texts, values | st.lists(values, max_size=3), max_size=3),
     knobs=st.dictionaries(
-        texts, values.map(lambda value: Knob(default=value, choices=(value,))), max_size=2
+        st.from_regex(r"[A-Za-z_]\w{0,20}", fullmatch=True).filter(str.isascii), values.map(lambda value: Knob(default=value, choices=(value,))), max_size=2
     ),
     parents=st.lists(texts, max_size=2).map(tuple),
     strategy=texts,

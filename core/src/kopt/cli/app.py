@@ -19,14 +19,17 @@ from kopt.cli import (
     show_verb,
     verify_verb,
 )
+from kopt.cli.options import Group
 from kopt.errors import ExitCode, KoptError
 
 app = typer.Typer(
     name="kopt",
-    help="Make a compute kernel faster and prove that it is still right.",
+    cls=Group,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for verb in (
     optimize_verb, resume_verb, show_verb, verify_verb, measure_verb, init_verb, plugins_verb,
@@ -53,8 +56,15 @@ def common(
 ) -> None:
     """Make a compute kernel faster and prove that it is still right.
 
-    Exit codes: 0 improved, or the check passed; 1 finished, nothing faster, or the check failed;
-    2 interrupted, resumable; 3 internal error; 4 usage, configuration or plugin; 5 no usable device.
+    Begin with: kopt doctor, then: kopt optimize PROBLEM.
+
+    Exit codes:
+    0 improved, or the check passed
+    1 finished, nothing faster, or the check failed
+    2 interrupted, resumable
+    3 internal error
+    4 usage, configuration or plugin
+    5 no usable device
     """
     from kopt.logs import configure
 
@@ -75,18 +85,17 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         _say("interrupted")
         sys.exit(int(ExitCode.INTERRUPTED))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last resort: a message, and exit code 3
         sys.exit(_usage_or_internal(error, given))
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _usage_or_internal(error: Exception, given: list[str]) -> int:
-    show = getattr(error, "show", None)
-    if show is not None:  # a usage error of the command line parser
-        show()
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:  # a usage error of the command line parser
+        if format_message():  # empty where help was wanted and has been shown
+            error.show()  # type: ignore[attr-defined]
         return int(ExitCode.USAGE)
-    if isinstance(error, BrokenPipeError):
-        return 0  # whoever read our output has seen enough
     if "-v" in given or "--verbose" in given:
         raise error
     _say(f"internal error: {type(error).__name__}: {error} (kopt -v ... shows where)")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from kopt.cli.output import plain_table, print_json, put
 from kopt.config import Settings
 from kopt.errors import ExitCode
 from kopt.settings import SETTINGS
@@ -17,15 +15,12 @@ from kopt.settings import SETTINGS
 def show_config(settings: Settings, as_json: bool) -> int:
     """Print the settings on stdout, as a table or as one JSON object, and return the exit code."""
     if as_json:
-        json.dump({"schema": 1, **_as_data(settings)}, sys.stdout, indent=2)
-        sys.stdout.write("\n")
+        print_json({"schema": 1, **_as_data(settings)})
         return ExitCode.IMPROVED
-    table = Table("setting", "value", "origin", box=None, pad_edge=False)
-    for column in table.columns:
-        column.overflow = "fold"
+    table = plain_table("SETTING", "VALUE", "ORIGIN")
     for name, entry in _as_data(settings)["settings"].items():
         table.add_row(name, Text(_shown(entry["value"])), Text(str(entry["origin"])))
-    Console(file=sys.stdout).print(table)
+    put(table)
     return ExitCode.IMPROVED
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from kopt.cli.options import AsJson
+from kopt.cli.options import AsJson, Verb
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("doctor")(doctor)
+    app.command("doctor", cls=Verb)(doctor)
 
 
 def doctor(as_json: AsJson = False) -> int:
@@ -17,7 +17,7 @@ def doctor(as_json: AsJson = False) -> int:
 
     Exits 1 where something that is needed is missing. Each red row has its fix.
     """
-    from kopt.cli.output import plain_table, print_json, stdout
+    from kopt.cli.output import plain_table, print_json, put
     from kopt.doctor import examine
 
     checks = examine()
@@ -31,5 +31,5 @@ def doctor(as_json: AsJson = False) -> int:
         for check in checks:
             state = f"[{colours[check.state]}]{check.state}[/]"
             table.add_row(escape(check.name), state, escape(check.detail), escape(check.fix))
-        stdout().print(table)
+        put(table)
     return 1 if any(check.state == "fail" for check in checks) else 0

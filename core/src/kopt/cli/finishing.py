@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-
 from kopt.cli.outcome import run_json, stages, worst_ratio
-from kopt.cli.output import plain_table, print_json, stdout
+from kopt.cli.output import plain_table, print_json, put, put_path
 from kopt.errors import ExitCode
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kopt.model.evaluation import Evaluation
+    from kopt.model.measurement import Measurement
     from kopt.model.run import Run
 
 _CODES = {
@@ -25,21 +27,69 @@ def show_run(run: Run, *, as_json: bool) -> int:
     if as_json:
         print_json(run_json(run))
     else:
-        _print(run)
+        print_run(run)
     return int(_CODES[run.status])
 
 
-def _print(run: Run) -> None:
-    console = stdout()
-    device = run.device.name if run.device else "no device"
-    console.print(f"{escape(run.problem.name)} on {escape(device)}: [bold]{run.status}[/]")
-    console.print(f"{escape(run.reason)}")
-    table = plain_table("", "ms>", "best is faster by>", "95 % interval>")
+def print_run(run: Run) -> None:
+    """Print a run's outcome: in one sentence, as a table, and what the best candidate is."""
+    from rich.markup import escape
+
+    where = f" on {run.device.name}" if run.device else ""
+    put(f"{escape(run.problem.name)}{escape(where)}: [bold]{run.status}[/]")
+    put(escape(verdict(run)))
+    if run.baselines:
+        put("", _table(run), "")
+    for name, reason in run.failed_baselines.items():
+        put(f"baseline {escape(name)} was left out: {escape(reason)}")
+    if run.best is not None and run.best.measurement is not None:
+        _print_best(run, run.best)
+    trials = ", ".join(f"{count} {status}" for status, count in run.trials.items())
+    because = run.reason if run.status not in {"interrupted", "running"} else ""
+    ended = f"; it ended because: {because}" if because else ""
+    put(f"{trials or 'no trials'} in {run.spend.seconds:.0f} s{escape(ended)}")
+    put_path("run:", run.id)
+
+
+def verdict(run: Run) -> str:
+    """Return in one sentence what a run has shown, and what to do where it has shown nothing."""
+    best = run.best.measurement if run.best else None
+    if run.status == "running":
+        return "It is still running, in another process."
+    if run.status == "interrupted":
+        return f"It was interrupted; go on with: kopt resume {run.id}"
+    if run.status == "failed":
+        return (
+            "No kernel was tried. Other strategies may know this problem, and another backend may "
+            "have more of them (kopt plugins); for a kernel of your own: kopt measure PROBLEM KERNEL"
+        )
+    if best is None:
+        return f"No candidate is right, timed and confirmed; what each did: kopt show {run.id}"
+    if run.status == "improved":
+        return f"The best kernel beats {_closest(best)}"
+    unbeaten = [name for name in best.speedup if not best.beats(name)]
+    return (
+        f"Nothing beat {' or '.join(unbeaten)} by more than the noise ({best.noise:.1%}); "
+        "shown is the best that was found."
+    )
+
+
+def _closest(best: Measurement) -> str:
+    """Say how far the baseline that comes closest is beaten."""
+    name, speedup = min(best.speedup.items(), key=lambda item: item[1].median)
+    others = " and every other baseline by more" if len(best.speedup) > 1 else ""
+    return f"{name} by {speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f}){others}."
+
+
+def _table(run: Run) -> Table:
+    from rich.markup import escape
+
+    table = plain_table("", "MS>", "BEST IS FASTER BY>", "95 % INTERVAL>")
     best = run.best.measurement if run.best else None
     for name, measurement in run.baselines.items():
         interval = best.speedup.get(name) if best else None
         table.add_row(
-            name, f"{measurement.latency_ms:.4f}",
+            escape(name), f"{measurement.latency_ms:.4f}",
             f"{interval.median:.3f}x" if interval else "",
             f"{interval.low:.3f} to {interval.high:.3f}" if interval else "",
         )  # fmt: skip
@@ -47,21 +97,19 @@ def _print(run: Run) -> None:
         table.add_row("plain copy of the same bytes", f"{run.copy_ms:.4f}", "", "")
     if best:
         table.add_row("[bold]best[/]", f"[bold]{best.latency_ms:.4f}[/]", "", "")
-    console.print(table)
-    _print_best(run)
-    trials = ", ".join(f"{count} {status}" for status, count in run.trials.items())
-    console.print(f"{trials or 'no trials'} in {run.spend.seconds:.0f} s; run {run.id}")
+    return table
 
 
-def _print_best(run: Run) -> None:
-    console, best = stdout(), run.best
-    if best is None or best.measurement is None:
-        console.print("No candidate was found correct and confirmed.")
-        return
+def _print_best(run: Run, best: Evaluation) -> None:
+    from rich.markup import escape
+
     ratio = worst_ratio(best)
     said = f"; rms error {ratio:.2f}x of the reference's own" if ratio is not None else ""
     outcomes = ", ".join(f"{name} {outcome}" for name, outcome in stages(best).items())
-    console.print(f"verified: {outcomes}{said}")
+    put(f"verified: {outcomes}{said}")
     knobs = ", ".join(f"{name}={value}" for name, value in best.candidate.chosen.items())
-    console.print(f"{escape(best.candidate.idea)}" + (f" ({knobs})" if knobs else ""))
-    console.print(f"source: {run.source_path}", soft_wrap=True)
+    put(escape(f"best: {best.id[:8]} {best.candidate.strategy}: {best.candidate.idea}"))
+    if knobs:
+        put(escape(f"knobs: {knobs}"))
+    if run.source_path is not None:
+        put_path("source:", run.source_path.absolute())

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from kopt.cli.options import AsJson
+from kopt.cli.options import AsJson, Verb
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("init")(init)
+    app.command("init", cls=Verb)(init)
 
 
 def init(
@@ -24,8 +24,7 @@ def init(
     as_json: AsJson = False,
 ) -> int:
     """Write a problem folder from a Python function; edit its shapes, then optimize it."""
-    import json
-
+    from kopt.cli.output import print_json, write
     from kopt.errors import ProblemError
     from kopt.formats.scaffold import scaffold
 
@@ -35,7 +34,7 @@ def init(
     place = folder or Path(name)
     scaffold(Path(file), name, place, force=force)
     if as_json:
-        typer.echo(json.dumps({"schema": 1, "problem": str(place)}))
+        print_json({"schema": 1, "problem": str(place)})
     else:
-        typer.echo(f"wrote {place}/problem.toml; edit its shapes, then: kopt optimize {place}")
+        write(f"wrote {place}/problem.toml; edit its shapes, then: kopt optimize {place}\n")
     return 0

@@ -5,15 +5,36 @@ from __future__ import annotations
 import typer
 
 from kopt.cli.options import (
-    AsJson, Backend, BuildTimeout, BuildWorkers, ConfigFile, DeviceName, MaxTime, MaxTokens,
-    MaxTrials, MaxUsd, PluginOptions, ProblemPath, RunsDir, RunTimeout, Search, Seed, Strategies,
-    Verifiers, settings_of,
+    AsJson,
+    Backend,
+    BuildTimeout,
+    BuildWorkers,
+    ConfigFile,
+    DeviceName,
+    Executor,
+    Judges,
+    Llm,
+    MaxTime,
+    MaxTokens,
+    MaxTrials,
+    MaxUsd,
+    PluginOptions,
+    ProblemPath,
+    Profilers,
+    RunsDir,
+    RunTimeout,
+    Search,
+    Seed,
+    Strategies,
+    Verb,
+    Verifiers,
+    settings_of,
 )  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("optimize")(optimize)
+    app.command("optimize", cls=Verb)(optimize)
 
 
 def optimize(
@@ -22,6 +43,10 @@ def optimize(
     strategy: Strategies = None,
     search: Search = None,
     verifier: Verifiers = None,
+    profiler: Profilers = None,
+    judge: Judges = None,
+    llm: Llm = None,
+    executor: Executor = None,
     device: DeviceName = None,
     max_time: MaxTime = None,
     max_trials: MaxTrials = None,
@@ -38,12 +63,14 @@ def optimize(
 ) -> int:
     """Search for a verified, faster kernel.
 
-    Examples: kopt optimize examples/rms_norm
-    kopt optimize 36_RMSNorm.py --backend triton --max-time 5m --json
+    Examples:
+    kopt optimize examples/rms_norm
+    kopt optimize 36_RMSNorm_.py --backend triton --max-time 5m --json
     """
     given: dict[str, object] = {
         "backend": backend, "strategies": strategy, "search": search, "verifiers": verifier,
-        "device": device, "max_time": max_time, "max_trials": max_trials,
+        "profilers": profiler, "judges": judge, "llm": llm, "executor": executor, "device": device,
+        "max_time": max_time, "max_trials": max_trials,
         "max_tokens": max_tokens, "max_usd": max_usd, "seed": seed,
         "build_workers": build_workers, "build_timeout": build_timeout,
         "run_timeout": run_timeout, "runs_dir": runs_dir,
@@ -54,6 +81,6 @@ def optimize(
     from kopt.model.budget import Budget
     from kopt.optimize import load_problem, start
 
-    reporter = ProgressReporter(Budget(seconds=settings.max_time))
-    run = start(load_problem(problem), settings, reporter=reporter)
+    with ProgressReporter(Budget(seconds=settings.max_time)) as reporter:
+        run = start(load_problem(problem), settings, reporter=reporter)
     return show_run(run, as_json=as_json)

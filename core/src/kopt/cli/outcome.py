@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from kopt.model.evaluation import Evaluation
     from kopt.model.measurement import Measurement
     from kopt.model.run import Run
@@ -16,7 +18,7 @@ def run_json(run: Run) -> dict[str, Any]:
     """Return the object that ``kopt optimize --json`` ends with."""
     return {
         "schema": SCHEMA, "status": run.status, "reason": run.reason, "run": run.id,
-        "folder": str(run.folder),
+        "folder": str(run.folder.absolute()),
         "problem": {"name": run.problem.name, "format": run.problem.format, "id": run.problem.id},
         "device": run.device.to_json() if run.device else None,
         "baselines": {name: _times(m) for name, m in run.baselines.items()},
@@ -44,7 +46,7 @@ def _best(run: Run) -> dict[str, Any] | None:
     return {
         "id": best.id, "backend": run.config.backend, "language": best.candidate.language,
         "strategy": best.candidate.strategy, "idea": best.candidate.idea,
-        "source_path": str(run.source_path), "knobs": best.candidate.chosen,
+        "source_path": str(run.source_path.absolute()) if run.source_path else None, "knobs": best.candidate.chosen,
         "latency_ms": measurement.latency_ms,
         "call_ms": max(w.call_ms for w in measurement.workloads),
         "bandwidth_gb_s": moved / total / measurement.latency_ms / 1e6,
@@ -62,7 +64,11 @@ def stages(evaluation: Evaluation) -> dict[str, str]:
     found: dict[str, str] = {}
     for verification in evaluation.verifications:
         for stage in verification.stages:
-            name = stage.stage if stage.stage not in found else f"{verification.verifier}.{stage.stage}"
+            name = (
+                stage.stage
+                if stage.stage not in found
+                else f"{verification.verifier}.{stage.stage}"
+            )
             found[name] = stage.outcome
     return found
 
@@ -71,6 +77,43 @@ def worst_ratio(evaluation: Evaluation) -> float | None:
     """Return the largest error ratio of any verifier."""
     ratios = [v.error_ratio for v in evaluation.verifications if v.error_ratio is not None]
     return max(ratios, default=None)
+
+
+def stage_table(evaluation: Evaluation) -> Table:
+    """Return each stage's outcome with its evidence, one piece of evidence a line."""
+    from rich.markup import escape
+
+    from kopt.cli.output import plain_table
+
+    table = plain_table("STAGE", "OUTCOME", "EVIDENCE")
+    colours = {"pass": "green", "fail": "red", "not run": "dim"}
+    for verification in evaluation.verifications:
+        for stage in verification.stages:
+            outcome = f"[{colours[stage.outcome]}]{stage.outcome}[/]"
+            pieces = stage.evidence.split("; ") if len(stage.evidence) > 100 else [stage.evidence]
+            for number, piece in enumerate(pieces):
+                shown = ("", "") if number else (escape(stage.stage), outcome)
+                table.add_row(*shown, escape(piece))
+    return table
+
+
+def speedups(measurement: Measurement) -> str:
+    """Return in words how a kernel compares with each baseline."""
+    return ", ".join(
+        f"{interval.median:.3f}x over {name} ({interval.low:.3f} to {interval.high:.3f})"
+        for name, interval in measurement.speedup.items()
+    )
+
+
+def measured_verdict(evaluation: Evaluation) -> str:
+    """Return ``improved``, ``not-improved`` or what is wrong with a kernel.
+
+    Improved is what beats every baseline by more than the noise.
+    """
+    measurement = evaluation.measurement
+    if measurement is None:
+        return str(evaluation.status)
+    return "improved" if all(map(measurement.beats, measurement.speedup)) else "not-improved"
 
 
 def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from kopt.cli.output import print_json
 from kopt.errors import (
     KoptError,
     PluginIncompatibleError,
@@ -67,7 +67,7 @@ def show_plugins(
             for row, info in zip(rows, infos, strict=True)
         ]
     if as_json:
-        sys.stdout.write(json.dumps({"plugins": [asdict(row) for row in rows]}, indent=2) + "\n")
+        print_json({"schema": 1, "plugins": [asdict(row) for row in rows]})
     else:
         _print_table(rows)
     return int(check and any(row.status != "ready" for row in rows))
@@ -131,28 +131,16 @@ def _without_label(error: KoptError, info: PluginInfo) -> str:
 
 
 def _print_table(rows: Sequence[PluginRow]) -> None:
-    if sys.stdout.isatty():
-        _print_rich(rows)
-        return
-    lines = [COLUMNS, *(row.cells for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
-
-
-def _print_rich(rows: Sequence[PluginRow]) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column in COLUMNS[:4])
+    from kopt.cli.output import plain_table, put
+
+    table = plain_table(*COLUMNS)
+    for column in table.columns[:4]:
+        column.no_wrap = True
     for row in rows:
-        style = _STYLES.get(row.status, "red")
         # Text, not markup: a detail may hold square brackets.
         cells = [Text(cell) for cell in row.cells]
-        cells[3].stylize(style)
+        cells[3].stylize(_STYLES.get(row.status, "red"))
         table.add_row(*cells)
-    Console().print(table)
+    put(table)

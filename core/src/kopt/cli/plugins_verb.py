@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from kopt.cli.options import AsJson
+from kopt.cli.options import AsJson, Verb
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("plugins")(plugins)
+    app.command("plugins", cls=Verb)(plugins)
 
 
 def plugins(

@@ -1,10 +1,10 @@
-"""Progress of a run on stderr: one line per event, and a bar on a terminal."""
+"""Progress on stderr: one line per event, and a bar on a terminal."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,99 +13,137 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 if TYPE_CHECKING:
     from kopt.evaluator import Opening
-    from kopt.model.budget import Budget
+    from kopt.model.budget import Budget, Spend
     from kopt.model.candidate import Candidate
     from kopt.model.evaluation import Evaluation
     from kopt.model.run import Run
 
+_WIDE = 110
+"""Columns from which a line has room for everything."""
+
 
 class ProgressReporter:
-    """See kopt.reporter.Reporter."""
+    """See kopt.reporter.Reporter. As a context it takes the bar away, however it is left.
 
-    def __init__(self, budget: Budget, *, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True, quiet=quiet)
-        self._budget = budget
+    :param budget: of the run, for the bar.
+    :param spend: what earlier parts of the run have used up.
+    """
+
+    def __init__(self, budget: Budget | None = None, spend: Spend | None = None) -> None:
+        self._console = Console(stderr=True, highlight=False)
         self._started = time.monotonic()
         self._fastest = ""
-        self._count = 0
+        self._count = spend.trials if spend else 0
+        self._left: float | None = None
+        if budget is not None and budget.seconds is not None:
+            self._left = max(1.0, budget.seconds - (spend.seconds if spend else 0.0))
         self._bar: Progress | None = None
-        if self._console.is_terminal and not quiet:
+        if self._console.is_terminal:
             self._bar = Progress(
                 SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24),
                 TimeElapsedColumn(), console=self._console, transient=True,
             )  # fmt: skip
 
-    def _say(self, text: str) -> None:
-        self._console.print(f"[dim]{time.monotonic() - self._started:7.1f}s[/] {text}")
+    def __enter__(self) -> ProgressReporter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop_bar()
+
+    def step(self, text: str) -> None:
+        """Print one line: in full, or cut at the edge of a terminal, where lines must not wrap."""
+        line = f"[dim]{time.monotonic() - self._started:6.1f}s[/] {text}"
+        if self._console.is_terminal:
+            self._console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+        else:
+            self._console.print(line, soft_wrap=True)
 
     def _show(self, description: str) -> None:
         if self._bar is None:
             return
         if not self._bar.tasks:
             self._bar.start()
-            self._bar.add_task(description, total=self._budget.seconds or None)
-        self._bar.update(
-            self._bar.task_ids[0], description=description,
-            completed=time.monotonic() - self._started,
-        )  # fmt: skip
+            self._bar.add_task(description, total=self._left)
+        elapsed = time.monotonic() - self._started
+        self._bar.update(self._bar.task_ids[0], description=description, completed=elapsed)
+
+    def _stop_bar(self) -> None:
+        if self._bar is not None and self._bar.tasks:
+            self._bar.stop()
 
     def opening(self, problem: str, device: str) -> None:
         """Say what is about to be opened."""
-        self._say(f"opening {escape(problem)} on {device}: reference, baselines, noise")
-        self._show("baselines")
+        self.step(f"opening {escape(problem)} on {device}: reference, baselines, noise")
+        self._show("timing the baselines")
+
+    def preparing(self, problem: str, device: str) -> None:
+        """Say that a problem is about to be opened without its baselines."""
+        self.step(f"opening {escape(problem)} on {device}")
+        self._show("verifying")
 
     def opened(self, opening: Opening) -> None:
         """Show the baselines."""
         self._fastest = opening.fastest
-        self._say(f"device {escape(opening.device.name)}, noise {opening.noise:.1%}")
+        self.step(f"device {escape(opening.device.name)}, noise {opening.noise:.1%}")
+        width = max(len(baseline.name) for baseline in opening.baselines)
         for baseline in opening.baselines:
             mark = " (fastest)" if baseline.name == opening.fastest else ""
             latency = baseline.measurement.latency_ms
-            self._say(f"baseline {escape(baseline.name):<22} {latency:10.4f} ms{mark}")
+            self.step(f"baseline {escape(baseline.name.ljust(width))} {latency:9.4f} ms{mark}")
         for name, reason in opening.failed_baselines.items():
-            self._say(f"baseline {escape(name)} left out: {escape(reason[:200])}")
+            self.step(f"baseline {escape(name)} left out: {escape(_gist(reason))}")
 
     def proposed(self, round_number: int, candidates: Sequence[Candidate]) -> None:
         """Announce a round."""
-        self._say(f"round {round_number}: {len(candidates)} candidate(s)")
+        count = len(candidates)
+        self.step(f"round {round_number}: {count} candidate{'' if count == 1 else 's'}")
         self._show(f"round {round_number}")
 
     def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
         """One line per trial: number, id, verdict, time, speedup, idea."""
         self._count += 1
         candidate = evaluation.candidate
-        said = f"[bold]{evaluation.status}[/]"
-        measurement = evaluation.measurement
-        if measurement is not None:
-            speedup = measurement.speedup[self._fastest]
-            said = (
-                f"[green]correct[/] {measurement.latency_ms:10.4f} ms  {speedup.median:6.3f}x "
-                f"({speedup.low:.3f} to {speedup.high:.3f})"
-            )
         star = " *" if best is not None and best.id == evaluation.id else ""
-        self._say(
-            f"#{self._count:<3} {evaluation.id[:8]} {said}{star}  "
-            f"{escape(candidate.strategy)}: {escape(candidate.idea)}"
-        )
-        if measurement is None and evaluation.detail:
-            self._say(f"     {escape(_first_line(evaluation.detail))}")
-        self._show(f"{self._count} tried")
+        said = f"{self._verdict(evaluation)}{star} {candidate.strategy}: {escape(candidate.idea)}"
+        if evaluation.measurement is None and evaluation.detail:
+            said += f" | {escape(_gist(evaluation.detail))}"
+        self.step(f"#{self._count:<3} {evaluation.id[:8]} {said}")
+        self._show(f"{self._count} tried{self._lead(best)}")
+
+    def _verdict(self, evaluation: Evaluation) -> str:
+        measurement = evaluation.measurement
+        if measurement is None:
+            return f"[red]{evaluation.status}[/]" if evaluation.detail else str(evaluation.status)
+        speedup = measurement.speedup[self._fastest]
+        said = f"[green]correct[/] {measurement.latency_ms:.4f} ms {speedup.median:6.3f}x"
+        if self._console.is_terminal and self._console.width < _WIDE:
+            return said  # the idea says more than the interval, which `kopt show` has
+        return f"{said} ({speedup.low:.3f} to {speedup.high:.3f})"
+
+    def _lead(self, best: Evaluation | None) -> str:
+        if best is None or best.measurement is None:
+            return ""
+        return f", best {best.measurement.speedup[self._fastest].median:.2f}x"
 
     def confirming(self, candidate: Candidate) -> None:
         """Announce the confirmation."""
-        self._say(f"confirming {candidate.id[:8]} in a fresh process with new seeds")
+        self.step(f"confirming {candidate.id[:8]} in a fresh process with new seeds")
         self._show("confirming")
 
     def finished(self, run: Run) -> None:
         """Say how it ended."""
-        if self._bar is not None and self._bar.tasks:
-            self._bar.stop()
-        self._say(f"{run.status}: {escape(run.reason)}")
-        sys.stderr.flush()
+        self._stop_bar()
+        self.step(f"{run.status}: {escape(run.reason)}")
 
 
-def _first_line(detail: str) -> str:
-    lines = [line for line in detail.strip().splitlines() if line.strip()]
-    return lines[-1][:240] if lines and lines[0].startswith("Traceback") else (
-        lines[0][:240] if lines else ""
-    )
+def _gist(detail: str) -> str:
+    """Return the line that says most: a traceback's last one, the first one of anything else."""
+    lines = [line.strip() for line in detail.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return lines[-1][:240] if lines[0].startswith("Traceback") else lines[0][:240]

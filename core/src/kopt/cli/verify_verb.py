@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kopt.cli.options import (
-    AsJson, Backend, ConfigFile, DeviceName, KernelPath, PluginOptions, ProblemPath, Verifiers,
+    AsJson,
+    Backend,
+    ConfigFile,
+    DeviceName,
+    KernelPath,
+    PluginOptions,
+    ProblemPath,
+    Verb,
+    Verifiers,
     settings_of,
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from kopt.model.evaluation import Evaluation
+    from kopt.single import Checked, Compiled
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("verify")(verify)
+    app.command("verify", cls=Verb)(verify)
 
 
 def verify(
@@ -28,51 +36,91 @@ def verify(
     device: DeviceName = None,
     target: Annotated[
         str | None,
-        typer.Option(help="Also compile ahead of time for this GPU, as sm_90, and show resources."),
+        typer.Option(
+            "--target",
+            metavar="sm_NN",
+            help="Also compile ahead of time for this GPU, as sm_90, and show resources.",
+        ),
     ] = None,
     config: ConfigFile = None,
     option: PluginOptions = None,
     as_json: AsJson = False,
 ) -> int:
-    """Say whether a kernel computes what the reference computes, with the evidence."""
+    """Say whether a kernel computes what the reference computes, with the evidence.
+
+    Without a GPU, Triton kernels are interpreted, at reduced sizes.
+    """
     given: dict[str, object] = {"backend": backend, "verifiers": verifier, "device": device}
     settings = settings_of(given, options=option, config=config, problem=problem)
+    from kopt import single
+    from kopt.cli.progress import ProgressReporter
+    from kopt.model.kernel_file import load_kernel
+    from kopt.optimize import load_problem
+
+    loaded, candidate = load_problem(problem), load_kernel(kernel)
+    with ProgressReporter() as steps:
+        compiled = (
+            single.compile_ahead(loaded, candidate, settings, target, steps) if target else None
+        )
+        checked = single.verify(loaded, candidate, settings, steps)
+    if as_json:
+        _print_json(checked, compiled)
+    else:
+        _print(checked, compiled)
+    fits = compiled is None or not compiled.fault
+    return 0 if checked.evaluation.status == "correct" and fits else 1
+
+
+def _print_json(checked: Checked, compiled: Compiled | None) -> None:
     from kopt.cli.outcome import evaluation_json
     from kopt.cli.output import print_json
-    from kopt.single import open_single
 
-    with open_single(problem, kernel, settings, architecture=target) as single:
-        evaluation = single.verify()
-        kernels = single.ahead() if target else []
-    if as_json:
-        extra = {"target": target, "kernels": kernels} if target else {}
-        print_json({**evaluation_json(evaluation), **extra})
-    else:
-        _print(evaluation, target, kernels)
-    return 0 if evaluation.status == "correct" else 1
+    data = {**evaluation_json(checked.evaluation), "reduced_sizes": checked.reduced or None}
+    if compiled is not None:
+        data |= {
+            "target": compiled.target, "kernels": compiled.kernels,
+            "target_fault": compiled.fault or None,
+        }  # fmt: skip
+    print_json(data)
 
 
-def _print(evaluation: Evaluation, target: str | None, kernels: list[dict[str, Any]]) -> None:
+def _print(checked: Checked, compiled: Compiled | None) -> None:
     from rich.markup import escape
 
-    from kopt.cli.output import plain_table, stdout
+    from kopt.cli.outcome import stage_table
+    from kopt.cli.output import put
 
-    console = stdout()
-    console.print(f"[bold]{evaluation.status}[/] {escape(evaluation.detail)}")
-    table = plain_table("STAGE", "OUTCOME", "EVIDENCE")
-    for verification in evaluation.verifications:
-        for stage in verification.stages:
-            table.add_row(stage.stage, stage.outcome, escape(stage.evidence))
+    evaluation = checked.evaluation
+    shown = any(stage.outcome == "fail" for v in evaluation.verifications for stage in v.stages)
+    detail = f": {evaluation.detail}" if evaluation.detail and not shown else ""
+    put(f"[bold]{evaluation.status}[/]{escape(detail)}")
     if evaluation.verifications:
-        console.print(table)
+        put("", stage_table(evaluation), "")
+    if checked.reduced:
+        put(f"verified at reduced sizes {escape(checked.reduced)}: Triton's interpreter is slow")
+        if evaluation.status != "correct":
+            put(
+                "a kernel that relies on the problem's own sizes may fail at others: to choose "
+                "them, add a small \\[\\[workloads]] table with role = 'check'"
+            )
     if evaluation.build and evaluation.build.resources.get("interpreted"):
-        console.print("run by Triton's interpreter on a CPU: correctness only, nothing was timed")
-    if target:
-        resources = plain_table("KERNEL", "REGISTERS>", "SPILLS B>", "SHARED B>", "LIMITS")
-        for kernel in kernels:
-            resources.add_row(*_resources(kernel))
-        console.print(f"compiled ahead of time for {target}:")
-        console.print(resources)
+        put("run by Triton's interpreter on a CPU: correctness only, nothing was timed")
+    if compiled is not None:
+        _print_compiled(compiled)
+
+
+def _print_compiled(compiled: Compiled) -> None:
+    from rich.markup import escape
+
+    from kopt.cli.output import plain_table, put
+
+    if compiled.fault:
+        put(f"compiled ahead of time for {compiled.target}: {escape(compiled.fault)}")
+        return
+    table = plain_table("KERNEL", "REGISTERS>", "SPILLS B>", "SHARED B>", "LIMITS")
+    for kernel in compiled.kernels:
+        table.add_row(*map(escape, _resources(kernel)))
+    put(f"compiled ahead of time for {compiled.target}, at the problem's own sizes:", "", table)
 
 
 def _resources(kernel: dict[str, Any]) -> list[str]:

@@ -44,6 +44,9 @@ class Candidate(Record):
 
     @model_validator(mode="after")
     def _values_are_declared(self) -> Candidate:
+        for name in self.knobs:
+            if not name.isidentifier() or not name.isascii():
+                raise ValueError(f"knob {name!r} is no name that a kernel could use")
         for name, value in self.values.items():
             if name not in self.knobs:
                 raise ValueError(f"value for {name!r}, which is no declared knob")
@@ -66,7 +69,7 @@ class Candidate(Record):
         """Content hash of everything that decides what runs."""
         return content_id(self.structure, self.chosen)
 
-    def with_values(self, strategy: str, idea: str = "", **values: KnobValue) -> Candidate:
+    def with_values(self, strategy: str, idea: str = "", /, **values: KnobValue) -> Candidate:
         """Return a child with other knob values; errors as the constructor's."""
         return Candidate(
             language=self.language, source=self.source, entry=self.entry, settings=self.settings,

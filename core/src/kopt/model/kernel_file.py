@@ -86,6 +86,8 @@ def parse_kernel(
     header = dict(header_of(source))
     header.pop("language", None)
     knobs = {name: _knob(name, value) for name, value in header.pop("knobs", {}).items()}
+    if strange := [n for n in knobs if not n.isidentifier() or not n.isascii()]:
+        raise KernelFileError(f"knob {strange[0]!r}: use a name that a kernel could use, as BLOCK")
     found = header.pop("entry", None) or entry or default_entry(source, language)
     return Candidate(
         language=language, source=source, entry=found, settings=header, knobs=knobs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kopt.model.device import Device
@@ -54,13 +56,23 @@ class InputSet(Protocol):
         """Write inputs, state and canaries as they were drawn."""
         ...
 
-    def poison(self, pattern: int) -> None:
-        """Fill the output buffers: NaN for pattern 0, another garbage for each other pattern."""
+    def poison(self, byte: int) -> None:
+        """Set every byte of the output buffers to ``byte``; 0xFF makes floats NaN."""
         ...
 
     def close(self) -> None:
         """Give the memory back."""
         ...
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What rows of the results should be."""
+
+    rows: slice
+    """Along the first dimension; ``slice(None)`` is all."""
+    expected: list[Any]
+    oracle: list[Any]
 
 
 class Reference(Protocol):
@@ -85,6 +97,10 @@ class Reference(Protocol):
 
     def oracle(self, inputs: InputSet) -> list[Any]:
         """Return the same in float64, on the same (rounded) inputs."""
+        ...
+
+    def answers(self, inputs: InputSet) -> Iterator[Answer]:
+        """Yield expected results and oracle together, in slices where the inputs are large."""
         ...
 
     def copy_ms(self, nbytes: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -76,10 +77,24 @@ def adopt(role: str, instance: object, among: Sequence[PluginInfo] | None = None
     plugin_class = type(instance)
     target = f"{plugin_class.__module__}:{plugin_class.__qualname__}"
     for info in installed(role) if among is None else among:
-        if info.role == role and info.target.replace(" ", "") == target:
+        if info.role == role and _leads_to(info.target.replace(" ", ""), plugin_class):
             return LoadedPlugin(instance, info, _ref_of(info, instance))
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", plugin_class.__name__).lower()
     return LoadedPlugin(instance, PluginInfo(role, name, "", "", target), None)
+
+
+def _leads_to(target: str, plugin_class: type) -> bool:
+    """Whether an entry point means this class: by its own module, or by one that re-exports it.
+
+    Nothing is imported: where the class is, the packages above it are.
+    """
+    module, _, path = target.partition(":")
+    if (module, path) == (plugin_class.__module__, plugin_class.__qualname__):
+        return True
+    found: object = sys.modules.get(module)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found is plugin_class
 
 
 class _Chosen(NamedExtensionManager[Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kopt.errors import CandidateError, WorkerError
@@ -13,7 +14,7 @@ from kopt.model.evaluation import Evaluation
 from kopt.model.measurement import Measurement
 from kopt.model.verification import Status
 from kopt.stages import measuring
-from kopt.stages.measuring import Plan, Subject
+from kopt.stages.measuring import BlockTime, Plan, Subject
 from kopt.worker.process import CandidateProcess
 from kopt.worker.trial import ProcessTrial, TimedTrial
 
@@ -25,13 +26,39 @@ _NOISE = Plan("noise", blocks=15, block_ms=12.0)
 _MOST_NOISE = 0.25
 
 
+class BaselineLostError(Exception):
+    """A baseline that had worked died: the judge's fault or the machine's, never a candidate's."""
+
+
+@contextlib.contextmanager
+def _as_lost() -> Iterator[None]:
+    try:
+        yield
+    except CandidateError as error:
+        raise BaselineLostError(f"a baseline that had worked failed: {error}") from error
+
+
+class _Standing:
+    """A baseline's launches; see kopt.stages.measuring.Subject."""
+
+    def __init__(self, timed: TimedTrial) -> None:
+        self._timed = timed
+
+    @property
+    def most_launches(self) -> int:
+        return self._timed.most_launches
+
+    def block(self, launches: int) -> BlockTime:
+        with _as_lost():
+            return self._timed.block(launches)
+
+
 class BaselineBench:
     """The baselines of one judge, in trusted processes of their own."""
 
     def __init__(self, judge: Judge, fastest: str | None) -> None:
         self._judge = judge
         self._given_fastest = fastest
-        self._stack = contextlib.ExitStack()
         self._processes: dict[bool, CandidateProcess] = {}
         self._trials: dict[str, ProcessTrial] = {}
         self._subjects: dict[tuple[str, str], Subject] = {}
@@ -55,19 +82,31 @@ class BaselineBench:
         problem, device = self._judge.reference.problem, self._judge.reference.device.kind
         failed: dict[str, str] = {}
         verified: dict[str, Evaluation] = {}
-        for candidate in hooks.kopt_baselines(problem, device):
+        waiting = hooks.kopt_baselines(problem, device)
+        while waiting:
+            candidate, *waiting = waiting
             name = candidate.idea
             try:
                 verified[name] = self._admit(name, candidate)
             except (CandidateError, WorkerError) as error:
                 failed[name] = str(error)
+                waiting = [*self._lost(verified), *waiting]
         return verified, failed
+
+    def _lost(self, verified: dict[str, Evaluation]) -> list[Candidate]:
+        """Forget processes that died, and return the baselines that died with another one."""
+        self._processes = {pooled: p for pooled, p in self._processes.items() if p.alive}
+        names = [name for name in verified if not self._trials[name].alive]
+        for name in names:
+            del self._trials[name]
+        return [verified.pop(name).candidate for name in names]
 
     def time(self, verified: dict[str, Evaluation]) -> list[Baseline]:
         """Time the baselines, and the fastest against itself (the device is the caller's)."""
         measured = {name: self._time(name) for name in verified}
         self._latency = {name: m.latency_ms for name, m in measured.items()}
         self.noise = self._against_itself()
+        self.trim()
         return [self._baseline(verified[name], measured[name]) for name in verified]
 
     def _admit(self, name: str, candidate: Candidate) -> Evaluation:
@@ -86,8 +125,7 @@ class BaselineBench:
 
     def _process(self, pooled: bool) -> CandidateProcess:
         if pooled not in self._processes:
-            context = self._judge.baseline_process(pooled=pooled)
-            self._processes[pooled] = self._stack.enter_context(context)
+            self._processes[pooled] = self._judge.baseline_process(pooled=pooled)
         return self._processes[pooled]
 
     def subject(self, name: str, workload: str) -> Subject:
@@ -95,14 +133,22 @@ class BaselineBench:
         key = (name, workload)
         if key not in self._subjects:
             inputs = self._judge.timing.of(workload)
-            self._subjects[key] = TimedTrial(self._trials[name], inputs)
+            with _as_lost():
+                self._subjects[key] = _Standing(TimedTrial(self._trials[name], inputs))
         return self._subjects[key]
+
+    def trim(self) -> None:
+        """Have the baselines' processes give cached memory back."""
+        with _as_lost():
+            for trial in self._trials.values():
+                trial.order("trim")
 
     def unbind(self) -> None:
         """Let go of the timing inputs, which are about to be drawn anew."""
         self._subjects.clear()
-        for trial in self._trials.values():
-            trial.release_all()
+        with _as_lost():
+            for trial in self._trials.values():
+                trial.release_all()
 
     def _time(self, name: str) -> Measurement:
         first = self.names[0]
@@ -134,7 +180,3 @@ class BaselineBench:
             candidate=evaluation.candidate,
             evaluation=evaluation.model_copy(update={"measurement": final}),
         )
-
-    def close(self) -> None:
-        """End the baselines' processes."""
-        self._stack.close()

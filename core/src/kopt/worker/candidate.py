@@ -64,7 +64,7 @@ class CandidateServer:
         self._calls: dict[int, tuple[str, BoundCall]] = {}
         self._orders: dict[str, Callable[[Reply, list[int]], Reply]] = {
             "open": self._open, "build": self._build, "attach": self._attach,
-            "detach": self._detach, "release": self._release,
+            "detach": self._detach, "release": self._release, "trim": self._trim,
             "bind": self._bind, "run": self._run, "time": self._time,
             "reset": self._reset, "ping": lambda order, fds: {}, "ahead": self._ahead,
         }  # fmt: skip
@@ -124,8 +124,21 @@ class CandidateServer:
     def _release(self, order: Reply, fds: list[int]) -> Reply:
         for call_id in order["calls"]:
             self._calls.pop(call_id, None)
+        for executable in self._executables.values():
+            forget = getattr(executable, "forget", None)
+            if forget is not None:
+                forget(order["segments"])
         gc.collect()
-        return self._detach(order, fds)
+        self._detach(order, fds)
+        return self._trim(order, fds)
+
+    def _trim(self, order: Reply, fds: list[int]) -> Reply:
+        """Have executables give cached memory back."""
+        for executable in self._executables.values():
+            trim = getattr(executable, "trim", None)
+            if trim is not None:
+                trim()
+        return {}
 
     def _bind(self, order: Reply, fds: list[int]) -> Reply:
         call = CallSpec.model_validate(order["call"])
@@ -161,8 +174,9 @@ class CandidateServer:
 
     def _reset(self, order: Reply, fds: list[int]) -> Reply:
         self._calls.clear()
-        self._executables.clear()
         gc.collect()
+        self._trim(order, fds)
+        self._executables.clear()
         return {}
 
     def _ahead(self, order: Reply, fds: list[int]) -> Reply:

@@ -14,15 +14,18 @@ from typing import Any
 
 import kopt.errors
 from kopt.env import judge_environment
-from kopt.errors import WorkerError
+from kopt.errors import CandidateError, WorkerError
 from kopt.evaluator import Opening
 from kopt.model.candidate import Candidate
+from kopt.model.device import Device
 from kopt.model.evaluation import Evaluation
+from kopt.model.problem import Signature
 from kopt.model.verification import Status
 from kopt.worker.channel import Channel, ChannelClosedError, ChannelTimeoutError
 from kopt.worker.settings import JudgeSettings
 
 _OPEN_SECONDS = 900.0
+_LEAVE_SECONDS = 10.0
 _ORDERS_PER_EVALUATION = 100
 """Deadlines of single orders are the judge's; the session's only tells a judge that is stuck."""
 
@@ -39,6 +42,7 @@ class LocalEvaluator:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._number = 0
+        self._timing = True
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
         self._patience = settings.build_seconds + _ORDERS_PER_EVALUATION * settings.run_seconds
 
@@ -48,6 +52,22 @@ class LocalEvaluator:
             return self._open()
         except JudgeLostError as error:
             raise WorkerError(f"the judge process did not open the problem: {error}") from error
+
+    def prepare(self) -> tuple[Device, Signature]:
+        """Start the judge without baselines: enough to verify, not to time."""
+        self._timing = False
+        try:
+            return self._prepare()
+        except JudgeLostError as error:
+            raise WorkerError(f"the judge process did not open the problem: {error}") from error
+
+    def _prepare(self) -> tuple[Device, Signature]:
+        self._start()
+        number = self._send("prepare", {})
+        result = self._result(self._receive(_OPEN_SECONDS), number)
+        return Device.model_validate(result["device"]), Signature.model_validate(
+            result["signature"]
+        )
 
     def _open(self) -> Opening:
         self._start()
@@ -90,6 +110,8 @@ class LocalEvaluator:
         if number is not None and reply["id"] != number:
             raise WorkerError(f"the judge answered request {reply['id']}, not {number}")
         if "error" in reply:
+            if "status" in reply:
+                raise CandidateError(Status(reply["status"]), reply["message"])
             kind = getattr(kopt.errors, reply["error"], WorkerError)
             raise kind(reply["message"])
         result: dict[str, Any] = reply["result"]
@@ -103,6 +125,7 @@ class LocalEvaluator:
                 del left[evaluation.id]
                 yield evaluation
         except JudgeLostError:
+            self._kill()  # it may be stuck, or not quite dead yet
             for candidate in left.values():  # one by one: whose fault is it?
                 yield self._alone("evaluate", candidate)
 
@@ -117,9 +140,11 @@ class LocalEvaluator:
 
     def _evaluation(self, reply: dict[str, Any], candidate: Candidate) -> Evaluation:
         try:
-            return Evaluation.model_validate(self._result(reply))
+            evaluation = Evaluation.model_validate(self._result(reply))
         except WorkerError as error:
             return _infrastructure(candidate, str(error))
+        # What was sent, in case JSON changed a value: the id must be the same.
+        return evaluation.model_copy(update={"candidate": candidate})
 
     def _alone(self, op: str, candidate: Candidate) -> Evaluation:
         reason = ""
@@ -127,7 +152,7 @@ class LocalEvaluator:
             try:
                 if self._process is None or self._process.poll() is not None:
                     self._kill()
-                    self._open()
+                    _ = self._open() if self._timing else self._prepare()
                 number = self._send(op, {"candidate": candidate.to_json()})
                 while (reply := self._receive(self._patience))["id"] != number:
                     continue
@@ -162,8 +187,8 @@ class LocalEvaluator:
         if self._channel is not None:
             self._channel.close()
         if self._process is not None and self._process.poll() is None:
-            try:  # its own end kills the candidates; a second later nobody is asked any more
-                self._process.wait(timeout=3.0)
+            try:  # it ends every process below it first, those that hide from us too
+                self._process.wait(timeout=_LEAVE_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()

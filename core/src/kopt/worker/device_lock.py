@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kopt.model.device import Device
@@ -16,6 +16,8 @@ class DeviceLock:
 
     def __init__(self, folder: Path, device: Device) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        with suppress(PermissionError):  # another user made it
+            folder.chmod(0o1777)
         name = device.uuid or "cpu"
         self._path = folder / f"{device.kind}-{name}.lock"
         self._builds_disturb = device.kind == "cpu"
@@ -35,9 +37,16 @@ class DeviceLock:
         with self._held(fcntl.LOCK_SH):
             yield
 
+    def _open(self) -> int:
+        """Open for reading: that is enough to lock, and another user's file allows no more."""
+        try:
+            return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
     @contextmanager
     def _held(self, mode: int) -> Iterator[None]:
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = self._open()
         try:
             fcntl.flock(fd, mode)
             yield

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import secrets
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal
 
-from kopt.errors import CandidateError, DeviceError, ProblemError, WorkerError
+from kopt.errors import CandidateError, ProblemError, WorkerError
 from kopt.evaluator import Opening
 from kopt.hooks import Hooks
 from kopt.model.candidate import Candidate
@@ -132,7 +129,9 @@ class Judge:
                 with self._turn:
                     depth: Depth = "winner" if fresh else "search"
                     trial = self.trial(process, candidate, parts["build"], depth)
-                    return self._judged(trial, parts, fresh=fresh, timed=timed and timeable)
+                    result = self._judged(trial, parts, fresh=fresh, timed=timed and timeable)
+                    process.judged(result.status)
+                    return result
         except CandidateError as error:
             return Evaluation(
                 candidate=candidate, status=error.status, detail=error.detail, **parts
@@ -161,7 +160,7 @@ class Judge:
                 "build", self._settings.build_seconds, candidate=candidate.to_json(),
                 key=candidate.id,
             )  # fmt: skip
-        return Build.model_validate(reply["build"]), bool(reply["timeable"])
+        return process.claim("build", reply, "build", Build), bool(reply.get("timeable"))
 
     def trial(
         self, process: CandidateProcess, candidate: Candidate, build: Build, depth: Depth
@@ -194,6 +193,8 @@ class Judge:
                 for workload in self.timing.workloads
             ]
         self.timing.check_unchanged()
+        if self.timing.large:
+            self._bench.trim()
         measurement = measuring.summarise(measured, plan, self._bench.noise)
         fastest = measurement.speedup[self._bench.fastest].median
         self.best_speedup = max(self.best_speedup, fastest)
@@ -203,20 +204,7 @@ class Judge:
         search = measuring.SEARCH
         return Plan(search.name, search.blocks, search.block_ms, hopeless=self.best_speedup / 1.5)
 
-    @contextmanager
-    def baseline_process(self, *, pooled: bool) -> Iterator[CandidateProcess]:
-        """Start a process for baselines that lives until the context is left."""
+    def baseline_process(self, *, pooled: bool) -> CandidateProcess:
+        """Start a process for baselines, which lives as long as the judge."""
         recipe = self._recipe()
-        process = recipe.ready(recipe.start(pooled=pooled))
-        try:
-            yield process
-        finally:
-            process.kill()
-
-    def close(self) -> None:
-        """Kill every process and give all memory back."""
-        with contextlib.suppress(DeviceError):
-            self._bench.close()
-            self._pool.close()
-            self.timing.close()
-            self.reference.close()
+        return recipe.ready(recipe.start(pooled=pooled))

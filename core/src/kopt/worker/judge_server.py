@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import sys
+import threading
+import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
-from kopt.errors import KoptError
+from kopt.errors import CandidateError, KoptError
 from kopt.model.candidate import Candidate
+from kopt.worker.baselines import BaselineLostError
 from kopt.worker.channel import Channel, ChannelClosedError
+from kopt.worker.family import end_all
 from kopt.worker.judge import Judge
-from kopt.worker.limits import adopt_orphans, die_with_parent
+from kopt.worker.limits import adopt_orphans, allow_many_files, die_with_parent
 from kopt.worker.settings import JudgeSettings
 
 
@@ -22,26 +29,46 @@ class JudgeServer:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._judge: Judge | None = None
+        self._leaving = threading.Lock()
 
     def serve(self) -> None:
-        """Answer until the session hangs up."""
+        """Answer until the session hangs up, which raises ChannelClosedError."""
         settings, _ = self._channel.receive()
         chosen = JudgeSettings.model_validate(settings)
         # Threads live as long as the judge: a child process dies with the thread that started it.
-        with ThreadPoolExecutor(max_workers=chosen.build_workers + 1) as threads:
-            while True:
-                try:
-                    request, _ = self._channel.receive()
-                except ChannelClosedError:
-                    break
-                threads.submit(self._answer, chosen, request)
-            if self._judge is not None:
-                self._judge.close()
+        threads = ThreadPoolExecutor(max_workers=chosen.build_workers + 1)
+        while True:
+            request, _ = self._channel.receive()
+            threads.submit(self._answer, chosen, request)
+
+    def leave(self, code: int) -> NoReturn:
+        """End this process at once, and every process below it first."""
+        if self._leaving.acquire(blocking=False):
+            self._end(code)
+        while True:  # another thread is at it
+            time.sleep(1.0)
+
+    def terminated(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGTERM: the same, unless this very thread was interrupted in it."""
+        if self._leaving.acquire(blocking=False):
+            self._end(0)
+
+    def _end(self, code: int) -> NoReturn:
+        self._channel.close()  # the deaths that follow are nobody's verdict
+        end_all()
+        os._exit(code)
 
     def _answer(self, settings: JudgeSettings, request: dict[str, Any]) -> None:
         reply: dict[str, Any] = {"id": request["id"]}
         try:
             reply["result"] = self._result(settings, request)
+        except BaselineLostError as error:
+            sys.stderr.write(f"{error}\n")
+            sys.stderr.flush()
+            self.leave(1)  # the session starts a judge with working baselines
+        except CandidateError as error:
+            reply["error"], reply["message"] = type(error).__name__, error.detail
+            reply["status"] = str(error.status)
         except KoptError as error:
             reply["error"], reply["message"] = type(error).__name__, str(error)
         except BaseException as error:  # noqa: BLE001 - told to the session, which decides
@@ -56,6 +83,12 @@ class JudgeServer:
         if request["op"] == "open":
             self._judge = Judge(settings)
             return self._judge.open().to_json()
+        if request["op"] == "prepare":
+            self._judge = Judge(settings)
+            reference = self._judge.reference
+            return {
+                "device": reference.device.to_json(), "signature": reference.signature.to_json()
+            }  # fmt: skip
         if self._judge is None:
             raise KoptError("the judge was not opened")
         candidate = Candidate.model_validate(request["candidate"])
@@ -70,10 +103,16 @@ class JudgeServer:
 
 
 def main(descriptor: int) -> None:
-    """Serve on an inherited socket; die with the session."""
-    die_with_parent()
+    """Serve on an inherited socket; when the session ends, end the candidates and then this."""
+    server = JudgeServer(Channel(socket.socket(fileno=descriptor)))
+    signal.signal(signal.SIGTERM, server.terminated)
+    die_with_parent(signal.SIGTERM)
     adopt_orphans()
-    JudgeServer(Channel(socket.socket(fileno=descriptor))).serve()
+    allow_many_files()
+    try:
+        server.serve()
+    except ChannelClosedError:
+        server.leave(0)  # nobody waits for what the threads are at
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ def _prctl(option: int, argument: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """Have this process killed when its parent ends (Linux)."""
+def die_with_parent(how: int = signal.SIGKILL) -> None:
+    """Have this process get a signal when its parent ends (Linux)."""
     parent = os.getppid()
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:  # it ended before the call above
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -37,6 +37,15 @@ def adopt_orphans() -> None:
 def adopting() -> bool:
     """Whether this process called ``adopt_orphans``."""
     return _state["adopting"]
+
+
+def allow_many_files() -> None:
+    """Lift the soft limit on open descriptors: each shared tensor of the judge has one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):
+        return  # macOS refuses an unlimited number: the soft limit stays
 
 
 _LARGEST_FILE = 2 << 30

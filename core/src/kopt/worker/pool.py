@@ -52,12 +52,11 @@ class ProcessPool:
         self._lock = threading.Lock()
         self._idle: list[CandidateProcess] = []
         self._spare: CandidateProcess | None = None
-        self._closed = False
 
     def prestart(self) -> None:
         """Start one process ahead; its imports run while others work."""
         with self._lock:
-            if self._spare is None and not self._closed:
+            if self._spare is None:
                 self._spare = self._recipe.start()
 
     @contextmanager
@@ -72,28 +71,22 @@ class ProcessPool:
 
     def _take(self, fresh: bool) -> CandidateProcess:
         with self._lock:
-            if self._idle and not fresh:
-                return self._idle.pop()
+            while self._idle and not fresh:
+                process = self._idle.pop()
+                if process.alive:
+                    return process
+                process.kill()  # it died at rest, which is not the next candidate's fault
             spare, self._spare = self._spare, None
         return self._recipe.ready(spare or self._recipe.start())
 
     def _give_back(self, process: CandidateProcess, *, keep: bool) -> None:
         process.uses += 1
-        if keep and process.uses < _MOST_USES and not self._closed and _cleared(process):
+        if keep and process.uses < _MOST_USES and _cleared(process):
             with self._lock:
                 self._idle.append(process)
             return
         process.kill()
         self.prestart()
-
-    def close(self) -> None:
-        """Kill every process that is not lent."""
-        with self._lock:
-            self._closed = True
-            waiting = [*self._idle, *([self._spare] if self._spare else [])]
-            self._idle, self._spare = [], None
-        for process in waiting:
-            process.kill()
 
 
 def _cleared(process: CandidateProcess) -> bool:
@@ -106,5 +99,5 @@ def _cleared(process: CandidateProcess) -> bool:
     except (CandidateError, WorkerError):
         return False
     process.attached.clear()
-    process.kill_descendants()
-    return process.alive
+    # Who starts processes and leaves them running is not trusted with another candidate.
+    return not process.kill_descendants() and process.alive

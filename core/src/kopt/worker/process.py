@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import psutil
+from pydantic import ValidationError
 
 from kopt.env import POOLED_ALLOCATOR, candidate_environment
 from kopt.errors import CandidateError, WorkerError
+from kopt.model.record import Record
 from kopt.model.verification import Status
-from kopt.worker.limits import adopting
+from kopt.worker import family
 from kopt.worker.channel import Channel, ChannelClosedError, ChannelTimeoutError
 
+T = TypeVar("T", bound=Record)
 _OUT_OF_MEMORY = re.compile(r"bad_alloc|MemoryError|out of memory|Cannot allocate memory", re.I)
 _LOG_TAIL = 4000
-_TAINTING = {Status.ILLEGAL_ACCESS, Status.LAUNCH_FAILED, Status.CRASHED, Status.OOM}
+_SOUND = {Status.CORRECT, Status.COMPILE_ERROR, Status.PARSE_ERROR, Status.UNSUPPORTED}
+"""After any other end the process, or its device context, may be broken or tampered with."""
 
 
 class CandidateProcess:
@@ -33,22 +36,25 @@ class CandidateProcess:
     def __init__(self, *, cache: Path, memory_limit: int, pooled: bool = False) -> None:
         """``pooled``: the C allocator keeps freed pages (see docs/explanation/measurement)."""
         self.home = Path(tempfile.mkdtemp(prefix="kopt-candidate-"))
-        self._log_path = self.home / "output.log"
+        # Without a name: a candidate could put a pipe or a link in the place of a named file.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
         ours, theirs = socket.socketpair()
         environment = candidate_environment(self.home, cache)
         if pooled:
             environment |= POOLED_ALLOCATOR
-        with self._log_path.open("wb") as log, _family_lock:
+        with family.births:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "kopt.worker.candidate", str(theirs.fileno()),
                  str(memory_limit)],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=self.home, env=environment, start_new_session=True,
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._log,
+                stderr=self._log, cwd=self.home, env=environment, start_new_session=True,
             )  # fmt: skip
-            _living.add(self._process.pid)
+            family.living[self._process.pid] = self.kill
         theirs.close()
-        self._channel = Channel(ours)
+        self._channel = Channel(ours, _pidfd(self._process.pid))
         self._number = 0
+        self._killed = False
+        self._end: CandidateError | None = None
         self.attached: set[int] = set()
         self.uses = 0
         self.tainted = False
@@ -70,11 +76,26 @@ class CandidateProcess:
         """Give an order and return its answer; ``timeout`` in seconds starts now.
 
         Raises CandidateError where the answer is a failure, or where the process hangs (it is
-        killed) or has died. Raises WorkerError where kopt itself failed inside it.
+        killed) or has died; every later order to a dead one raises what it died of. Raises
+        WorkerError where kopt itself failed inside it.
         """
-        self._number += 1
+        if self._end is not None:
+            raise CandidateError(self._end.status, self._end.detail)
         try:
-            self._channel.send({"op": op, "n": self._number, **fields}, fds)
+            return self._ordered(op, timeout, fds, fields)
+        except CandidateError as error:
+            if self._killed:
+                self._end = error
+            raise
+
+    def _ordered(
+        self, op: str, timeout: float, fds: tuple[int, ...], fields: dict[str, Any]
+    ) -> dict[str, Any]:
+        self._number = secrets.randbits(53)  # not to be guessed before the order is given
+        try:
+            if self.alive and self._channel.waiting():
+                self._refuse_unasked(op)
+            self._channel.send({"op": op, "n": self._number, **fields}, fds, timeout)
             reply, stray = self._channel.receive(timeout)
         except ChannelTimeoutError:
             self.kill()
@@ -82,73 +103,105 @@ class CandidateProcess:
                 Status.HANG, f"no answer to {op!r} within {timeout:g} s; its process was killed"
             ) from None
         except ChannelClosedError as error:
-            raise self._death(op) from error
+            raise self._death(op, str(error)) from error
         for fd in stray:
             os.close(fd)
         return self._checked(op, reply)
 
+    def _refuse_unasked(self, op: str) -> None:
+        try:  # the end of a connection looks the same until it is read, and raises here
+            _, stray = self._channel.receive(1.0)
+        except ChannelTimeoutError:
+            stray = []  # a part of a frame
+        for fd in stray:
+            os.close(fd)
+        self.kill()
+        raise CandidateError(Status.CRASHED, f"it answered {op!r} before it was asked: forged")
+
     def _checked(self, op: str, reply: dict[str, Any]) -> dict[str, Any]:
         if reply.get("n") != self._number:
             self.kill()
-            raise CandidateError(Status.CRASHED, f"the answer to {op!r} is not to this order: forged")
+            raise CandidateError(
+                Status.CRASHED, f"the answer to {op!r} is not to this order: forged"
+            )
         if reply.get("ok") is True:
             return reply
         status, detail = str(reply.get("status")), str(reply.get("detail"))
         if status == "infrastructure-error" or status not in set(Status):
+            self.tainted = True  # whatever failed in there may fail the next candidate too
             raise WorkerError(detail)
-        self.tainted |= Status(status) in _TAINTING
+        if status == Status.CORRECT:  # a failure that calls itself a success
+            raise self.forged(op)
+        self.judged(Status(status))
         raise CandidateError(Status(status), detail)
 
-    def _death(self, op: str) -> CandidateError:
+    def judged(self, status: Status) -> None:
+        """Note how a candidate ended; after a bad end the process is not used again."""
+        self.tainted |= status not in _SOUND
+
+    def forged(self, op: str) -> CandidateError:
+        """Kill the process and return what its malformed answer costs the candidate."""
+        self.kill()
+        self._end = CandidateError(Status.CRASHED, f"the answer to {op!r} is malformed: forged")
+        return self._end
+
+    def claim(self, op: str, reply: dict[str, Any], field: str, kind: type[T]) -> T:
+        """Return a record that an answer must hold. Raises CandidateError."""
+        try:
+            return kind.model_validate(reply.get(field))
+        except ValidationError:
+            raise self.forged(op) from None
+
+    def _death(self, op: str, reason: str) -> CandidateError:
         """Explain the end of the process; its output colours the words, never the verdict."""
         try:
             code = self._process.wait(timeout=2.0)
         except subprocess.TimeoutExpired:
-            code = None  # it closed its end and lives on
+            code = None  # it closed its end, or broke the form of an answer, and lives on
         tail = self.log_tail()
         self.kill()
-        return CandidateError(*_cause(code, op, tail))
+        return CandidateError(*_cause(code, op, reason, tail))
 
     def log_tail(self) -> str:
         """Return the end of what the process printed."""
         try:
-            with self._log_path.open("rb") as log:
-                log.seek(0, os.SEEK_END)
-                log.seek(max(0, log.tell() - _LOG_TAIL))
-                return log.read().decode(errors="replace").strip()
-        except OSError:
+            size = os.fstat(self._log.fileno()).st_size
+            tail = os.pread(self._log.fileno(), _LOG_TAIL, max(0, size - _LOG_TAIL))
+        except (OSError, ValueError):  # the process was killed and its log closed
             return ""
+        return tail.decode(errors="replace").strip()
 
-    def kill_descendants(self) -> None:
-        """Kill whatever a candidate started and left running; the process itself stays."""
-        _kill_all(_descendants(self._process.pid))
-        reap_orphans()
+    def kill_descendants(self) -> bool:
+        """Kill whatever a candidate started and left running; return whether there was any."""
+        found = family.kill_all(family.descendants(self._process.pid))
+        return family.reap_orphans() or found
 
     def kill(self) -> None:
         """Kill the process, its group and every descendant, and remove its home."""
-        family = _descendants(self._process.pid)
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # already gone
-        _kill_all(family)
+        if self._killed:
+            return  # its number may be another process's by now
+        self._killed = True
+        family.end(self._process.pid)
         self._process.wait()
-        _living.discard(self._process.pid)
-        reap_orphans()
+        family.living.pop(self._process.pid, None)
+        family.reap_orphans()
         self._channel.close()
+        self._log.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
 
-_living: set[int] = set()
-"""Candidate processes that are meant to live."""
-_family_lock = threading.Lock()
-"""Held while a child is started or orphans are looked for."""
+def _pidfd(pid: int) -> int | None:
+    """Return a descriptor that tells of a process's end; None where the system has none."""
+    try:
+        return os.pidfd_open(pid) if sys.platform == "linux" else None
+    except OSError:
+        return None
 
 
-def _cause(code: int | None, op: str, tail: str) -> tuple[Status, str]:
+def _cause(code: int | None, op: str, reason: str, tail: str) -> tuple[Status, str]:
     said = f"; it last printed: {tail[-600:]}" if tail else ""
     if code is None:
-        return Status.CRASHED, f"its process closed the connection during {op!r}{said}"
+        return Status.CRASHED, f"its process broke the connection during {op!r}: {reason}{said}"
     if code >= 0:
         status = Status.OOM if code and _OUT_OF_MEMORY.search(tail) else Status.CRASHED
         return status, f"its process exited with code {code} during {op!r}{said}"
@@ -156,35 +209,8 @@ def _cause(code: int | None, op: str, tail: str) -> tuple[Status, str]:
     if -code in {signal.SIGSEGV, signal.SIGBUS}:
         return Status.ILLEGAL_ACCESS, f"its process died of {name} during {op!r}{said}"
     if -code == signal.SIGKILL or _OUT_OF_MEMORY.search(tail):
-        return Status.OOM, f"its process died of {name} during {op!r}, most likely out of memory{said}"
+        return (
+            Status.OOM,
+            f"its process died of {name} during {op!r}, most likely out of memory{said}",
+        )
     return Status.CRASHED, f"its process died of {name} during {op!r}{said}"
-
-
-def _descendants(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _kill_all(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(processes, timeout=2.0)
-
-
-def reap_orphans() -> None:
-    """Kill children of this process that no living candidate process accounts for.
-
-    The judge adopts what a killed candidate left behind, in whatever session it hid. Does nothing
-    in a process that adopts no orphans: its other children are none of our business.
-    """
-    if not adopting():
-        return
-    with _family_lock:
-        orphans = [child for child in psutil.Process().children() if child.pid not in _living]
-    for orphan in orphans:
-        _kill_all([*_descendants(orphan.pid), orphan])

@@ -41,6 +41,12 @@ class TimingInputs:
         affordable = int(device.memory_bytes * _MEMORY_FRACTION // (2 * each))
         return max(1, min(wanted, _MOST_SETS, affordable))
 
+    @property
+    def large(self) -> bool:
+        """Whether the inputs take so much memory that others must not keep any in reserve."""
+        first = self._reference.signature.first.compulsory_bytes
+        return first > self._reference.device.memory_bytes // 64
+
     def check_unchanged(self) -> None:
         """Raise CandidateError where timed calls wrote into their inputs; they are restored."""
         mutable = set(self._reference.problem.mutates)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -17,6 +18,8 @@ from kopt.worker.process import CandidateProcess
 
 _call_ids = itertools.count(1)
 _EMPTY_ORDERS = 5
+_MOST_QUEUED = 256
+"""Launches that a device's queue holds for sure while it is paused."""
 
 
 class ProcessTrial:
@@ -42,6 +45,11 @@ class ProcessTrial:
         self._process = process
         self._run_seconds = run_seconds
         self._bound: dict[int, tuple[InputSet, int]] = {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process still takes orders."""
+        return self._process.alive
 
     def release_all(self) -> None:
         """Release every bound input set."""
@@ -78,8 +86,20 @@ class ProcessTrial:
         """Launch, wait, and have the results put into ``inputs.outputs``."""
         call_id = self.bind(inputs)
         reply = self.order("run", call_id=call_id, launches=launches)
-        self.build = Build.model_validate(reply["build"])
-        return CallClaim.model_validate(reply["claim"])
+        self.build = self._process.claim("run", reply, "build", Build)
+        return self._process.claim("run", reply, "claim", CallClaim)
+
+    def device_time(self, reply: dict[str, Any], wall_ms: float) -> float | None:
+        """Return the device time that an answer claims, at most ``wall_ms``.
+
+        Raises CandidateError where it claims what no clock can show.
+        """
+        claimed = reply.get("device_ms")
+        if claimed is None:
+            return None
+        if not isinstance(claimed, int | float) or not math.isfinite(claimed):
+            raise self._process.forged("time")
+        return min(float(claimed), wall_ms)
 
 
 class TimedTrial:
@@ -97,7 +117,9 @@ class TimedTrial:
     @property
     def most_launches(self) -> int:
         """One where the candidate changes its inputs: they are restored between blocks."""
-        return 1 if self._in_place else 1_000_000
+        if self._in_place:
+            return 1
+        return _MOST_QUEUED if self._device_clock else 1_000_000
 
     def block(self, launches: int) -> BlockTime:
         """Run a block on the judge's clock, and on the device's where it has one."""
@@ -119,5 +141,4 @@ class TimedTrial:
             "time", calls=calls, launches=launches, device_clock=device_clock
         )
         wall_ms = (time.perf_counter() - start) * 1e3
-        claimed = reply.get("device_ms")
-        return wall_ms, None if claimed is None else min(float(claimed), wall_ms)
+        return wall_ms, self._trial.device_time(reply, wall_ms) if device_clock else None

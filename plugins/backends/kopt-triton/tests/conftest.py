@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
 from kopt.model.device import Device
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.values import CallSpec, NamedValue, ScalarValue, TensorRef
@@ -47,7 +48,6 @@ class Context:
     device: Device | None = field(default_factory=lambda: device("cpu"))
     architecture: str = "native"
     argument_names: tuple[str, ...] = ()
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def cached(self, key: str) -> Path | None:
         return None
@@ -56,9 +56,7 @@ class Context:
         return folder
 
     def scratch(self) -> Path:
-        made = self.folder / str(next(self._numbers))
-        made.mkdir()
-        return made
+        return Path(tempfile.mkdtemp(dir=self.folder))
 
 
 class SharedMemory(MappedMemory):

@@ -85,6 +85,12 @@ class CppBackend:
                 f"unknown key {', '.join(sorted(unknown))} in the kopt header; known: entry, "
                 f"language, knobs, {', '.join(sorted(_SETTINGS))}",
             )
+        for name, value in candidate.settings.items():
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise CandidateError(
+                    Status.PARSE_ERROR,
+                    f'{name} in the kopt header is {value!r}; write a list: {name} = ["...", "..."]',
+                )
         openmp = ["-fopenmp"] if compiler.openmp else []
         return [*self.options.flags, *openmp, *candidate.settings.get("flags", [])]
 

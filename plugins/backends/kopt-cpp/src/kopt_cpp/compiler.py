@@ -56,7 +56,8 @@ def compile_shared(compiler: Compiler, source: Path, target: Path, flags: list[s
 
     Raises CandidateError (COMPILE_ERROR) with the compiler's own words.
     """
-    command = [compiler.path, *flags, "-shared", "-fPIC", "-o", str(target), str(source)]
+    # By its bare name, so that neither messages nor __FILE__ depend on where it is built.
+    command = [compiler.path, *flags, "-shared", "-fPIC", "-o", str(target), source.name]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=source.parent)
     log = _readable(done.stderr, source)
     if done.returncode != 0:

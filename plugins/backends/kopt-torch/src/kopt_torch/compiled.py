@@ -7,9 +7,13 @@ from typing import Any
 
 import torch
 
+from kopt_torch.modules import ModuleCopies
+
 
 def compiled(entry: Any) -> Any:
     """Return the entry with torch.compile's defaults applied; a class stays a class."""
+    if isinstance(entry, ModuleCopies):
+        return entry.compiled()
     if not inspect.isclass(entry):
         return torch.compile(entry)
 

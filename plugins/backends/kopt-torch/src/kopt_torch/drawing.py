@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from kopt_torch.source import ReferenceFunction
 
 
+_CHUNK = 1 << 26
+
+
 class Draw:
     """Arguments of one call, in order, as fresh tensors and scalars."""
 
@@ -97,9 +100,13 @@ def _normal(
 
 
 def signed_heavy(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return values of the same shape with both signs and a heavy tail (log-normal factor)."""
-    factor = torch.empty_like(values).normal_(generator=generator)
-    return values * factor.mul_(0.7).exp_()
+    """Give standard normal values a heavy tail, in place (log-normal factor)."""
+    flat = values.view(-1)
+    for start in range(0, flat.numel(), _CHUNK):  # large tensors leave no room for a second one
+        part = flat[start : start + _CHUNK]
+        factor = torch.empty_like(part).normal_(generator=generator)
+        part.mul_(factor.mul_(0.7).exp_())
+    return values
 
 
 def _from_file(
@@ -123,7 +130,9 @@ def _from_file(
 def _signed(value: Any, generator: torch.Generator) -> Any:
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
         return value
-    fresh = torch.empty_like(value, dtype=torch.float32).normal_(generator=generator)
+    if value.dtype == torch.float32 and value.is_contiguous():
+        return signed_heavy(value.normal_(generator=generator), generator)
+    fresh = torch.empty(value.shape, device=value.device).normal_(generator=generator)
     return signed_heavy(fresh, generator).to(value.dtype)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from kopt.model.values import (
     CallClaim, CallSpec, DictValue, ListValue, OutputClaim, ScalarValue, TensorRef,
 )  # fmt: skip
 from kopt.model.verification import Status
+from kopt_torch.modules import ModuleCopies
 from kopt_torch.structure import flatten
 from kopt_torch.tensors import NAMES, OpenTensors
 
@@ -21,10 +24,6 @@ if TYPE_CHECKING:
     from kopt.model.evaluation import Build
     from kopt.model.executable import BoundCall, Memory
     from kopt.model.values import NamedValue, Value
-
-_HEAD_START_CYCLES = 4_000_000
-"""About 2 ms of device idling, in which the host queues a block's launches."""
-
 
 class PythonExecutable:
     """An entry that takes and returns tensors; see kopt.model.executable.Executable."""
@@ -36,6 +35,8 @@ class PythonExecutable:
         self._entry = entry
         self._knobs = dict(knobs)
         self._opened: OpenTensors | None = None
+        self._queue_ms = 0.05
+        """Host time to queue one launch, as last seen."""
 
     def bind(self, call: CallSpec, memory: Memory) -> BoundCall:
         """Open the tensors and make the callable; a module class is instantiated here."""
@@ -50,7 +51,7 @@ class PythonExecutable:
         keywords = {a.name: _value(a.value, opened) for a in call.arguments if a.keyword}
         state = {name: _value(value, opened) for name, value in call.state.items()}
         entry = self._entry
-        if inspect.isclass(entry):
+        if inspect.isclass(entry) or isinstance(entry, ModuleCopies):
             target: Any = _instantiate(entry, call.init, state, opened)
         else:
             target = entry
@@ -60,6 +61,16 @@ class PythonExecutable:
     def after_launch(self) -> None:
         """Look at what the first launch compiled (for subclasses)."""
 
+    def forget(self, segments: list[int]) -> None:
+        """Let go of judge-owned memory that is about to be given back."""
+        if self._opened is not None:
+            self._opened.close(segments)
+
+    def trim(self) -> None:
+        """Give cached device memory back, for the benefit of other processes."""
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
     def synchronize(self) -> None:
         """Wait for the device."""
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -67,21 +78,58 @@ class PythonExecutable:
                 torch.cuda.synchronize()
 
     def device_ms(self, calls: list[BoundCall], launches: int) -> float | None:
-        """Time a block with events; the host gets a head start so that launches are queued."""
+        """Time a block of back-to-back launches with events.
+
+        The device idles first, for as long as the host needs to queue the whole block: so what is
+        timed is the device's work, not the host's launching. Where the host was slower than
+        expected the block is run again behind a longer pause.
+        """
         if not torch.cuda.is_available():
             return None
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         steps = [call.launch for call in calls]
-        count = len(steps)
         with _as_candidate_error():
-            torch.cuda.synchronize()
-            torch.cuda._sleep(_HEAD_START_CYCLES)
-            start.record()
-            for index in range(launches):
-                steps[index % count]()
-            end.record()
-            torch.cuda.synchronize()
-        return float(start.elapsed_time(end))
+            for _ in range(_MOST_TRIES):
+                pause_ms = max(_LEAST_PAUSE_MS, 1.5 * self._queue_ms * launches)
+                block_ms, queued_ms = _behind_pause(steps, launches, pause_ms)
+                self._queue_ms = queued_ms / launches
+                if queued_ms < pause_ms:
+                    break
+        return block_ms
+
+
+_LEAST_PAUSE_MS = 0.5
+_MOST_TRIES = 3
+
+
+def _behind_pause(
+    steps: list[Callable[[], None]], launches: int, pause_ms: float
+) -> tuple[float, float]:
+    """Return device time of the block and host time for queueing it, both in ms."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    count = len(steps)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(int(pause_ms * _cycles_per_ms()))
+    begun = time.perf_counter()
+    start.record()
+    for index in range(launches):
+        steps[index % count]()
+    end.record()
+    queued_ms = (time.perf_counter() - begun) * 1e3
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)), queued_ms
+
+
+@functools.cache
+def _cycles_per_ms() -> float:
+    """Measure the clock that torch.cuda._sleep counts."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    cycles = 2_000_000
+    torch.cuda._sleep(cycles)
+    start.record()
+    torch.cuda._sleep(cycles)
+    end.record()
+    torch.cuda.synchronize()
+    return cycles / float(start.elapsed_time(end))
 
 
 class PythonCall:
@@ -116,7 +164,9 @@ class PythonCall:
         )  # fmt: skip
         if len(leaves) == len(self._outputs):
             for leaf, output in zip(leaves, self._outputs, strict=True):
-                if leaf.shape == output.shape and leaf.dtype == output.dtype:
+                if (leaf.shape, leaf.dtype, leaf.device.type) == (
+                    output.shape, output.dtype, output.device.type,
+                ):  # fmt: skip
                     with torch.no_grad(), _as_candidate_error():
                         output.copy_(leaf)
             self._executable.synchronize()

@@ -154,10 +154,10 @@ class TorchInputs:
             for key, item in value.items():
                 self._refill(f"{name}.{key}", item)
 
-    def poison(self, pattern: int) -> None:
-        """Fill the outputs: all bits set (NaN) for pattern 0, another byte otherwise."""
+    def poison(self, byte: int) -> None:
+        """Set every byte of the outputs; 0xFF makes floats NaN."""
         for output in self._outputs:
-            output.payload.fill_(0xFF if pattern == 0 else (0x37 * pattern) % 251)
+            output.payload.fill_(byte)
 
     def close(self) -> None:
         """Give the memory back."""

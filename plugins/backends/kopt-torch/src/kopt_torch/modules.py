@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import copy
 import importlib.util
 import linecache
 import sys
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from kopt.errors import CandidateError
 from kopt.model.record import content_id
@@ -17,6 +20,24 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from kopt.model.candidate import Candidate
+
+
+class ModuleCopies:
+    """Makes modules like one that came as an object: each call of it has state of its own."""
+
+    def __init__(self, module: torch.nn.Module, *, compiled: bool = False) -> None:
+        self._module, self._compiled = module, compiled
+
+    def compiled(self) -> ModuleCopies:
+        """Return the same with torch.compile's defaults applied."""
+        return ModuleCopies(self._module, compiled=True)
+
+    def __call__(self) -> torch.nn.Module:
+        """Return a copy."""
+        made = copy.deepcopy(self._module)
+        if self._compiled:
+            made.forward = torch.compile(made.forward)
+        return made
 
 
 def import_source(source: str, folder: Path, filename: str = "kernel.py") -> ModuleType:
@@ -40,7 +61,7 @@ def import_source(source: str, folder: Path, filename: str = "kernel.py") -> Mod
 
 
 def load_entry(candidate: Candidate, folder: Path) -> Any:
-    """Return a candidate's entry: a function or an ``nn.Module`` class.
+    """Return a candidate's entry: a function, an ``nn.Module`` class or ModuleCopies.
 
     Raises CandidateError: PARSE_ERROR for a syntax error or a missing entry, LAUNCH_FAILED where
     importing the file raises.
@@ -48,7 +69,8 @@ def load_entry(candidate: Candidate, folder: Path) -> Any:
     if candidate.settings.get("kind") == "pickled":
         import cloudpickle
 
-        return cloudpickle.loads(base64.b64decode(candidate.source))
+        loaded = cloudpickle.loads(base64.b64decode(candidate.source))
+        return ModuleCopies(loaded) if isinstance(loaded, torch.nn.Module) else loaded
     try:
         module = import_source(candidate.source, folder)
     except SyntaxError as error:

@@ -10,13 +10,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kopt.errors import ProblemError
 from kopt.model.problem import ArgumentInfo, Signature, TensorInfo, WorkloadSignature
+from kopt.model.reference import Answer
 from kopt_torch import drawing, machine
 from kopt_torch.drawing import Draw, draw
 from kopt_torch.inputs import TorchInputs
+from kopt_torch.likeness import alike, close, content
 from kopt_torch.precision import apply_precision
 from kopt_torch.source import ReferenceFunction
 from kopt_torch.structure import flatten
-from kopt_torch.tensors import ITEM_BYTES, NAMES
+from kopt_torch.tensors import ITEM_BYTES, NAMES, all_finite
 from kopt_torch.trace import TraceMode
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from kopt.model.reference import InputSet
 
 _CHUNK_BYTES = 2 << 30
-"""The oracle works on slices of this size along the first dimension, where that is exact."""
+"""Float64 bytes of inputs and outputs above which the oracle works on slices of rows."""
 
 
 class TorchReference:
@@ -38,6 +40,7 @@ class TorchReference:
         self.problem = problem
         self.device = machine.find_device(kind)
         self._function = ReferenceFunction(problem, kind)
+        self._slices: dict[str, int] = {}
         workloads = {w.name: self._signature(w) for w in problem.workloads}
         self.signature = Signature(workloads=workloads)
         self._distributions = self._usable_distributions()
@@ -67,16 +70,9 @@ class TorchReference:
 
     def _signature(self, workload: Workload) -> WorkloadSignature:
         drawn, state = self._draw(workload, 0, "native")
-        sums = {name: v._version for name, v, _ in drawn.named() if isinstance(v, torch.Tensor)}
         trace = self._trace(drawn, state)
-        result = self._function(drawn.values, drawn.keywords, state)
-        touched = [n for n, v, _ in drawn.named() if n in sums and v._version != sums[n]]
-        if undeclared := set(touched) - set(self.problem.mutates):
-            raise ProblemError(
-                f"the reference of {self.problem.name!r} changes {', '.join(sorted(undeclared))} in "
-                f"place; declare it: mutates = {sorted(touched)!r}"
-            )
-        leaves, structure = flatten(result)
+        leaves, structure = self._first_run(drawn, state)
+        self._slices[workload.name] = self._count_slices(drawn, state, leaves)
         outputs = tuple(_info(f"out{i}", leaf) for i, leaf in enumerate(leaves))
         arguments = tuple(_argument(*item) for item in drawn.named()) + tuple(
             ArgumentInfo(name=name, kind="state", tensor=_info(name, tensor))
@@ -91,6 +87,30 @@ class TorchReference:
             arguments=arguments, outputs=outputs, structure=structure,
             compulsory_bytes=read + written, trace=trace,
         )  # fmt: skip
+
+    def _first_run(self, drawn: Draw, state: dict[str, torch.Tensor]) -> tuple[list[Any], str]:
+        """Run the reference; refuse names that clash and changes that are not declared."""
+        name = self.problem.name
+        if clash := sorted({n for n, _, _ in drawn.named()} & set(state)):
+            raise ProblemError(
+                f"the reference of {name!r} has an argument and a parameter or buffer of one name: "
+                f"{', '.join(clash)}; rename the argument"
+            )
+        values = {n: v for n, v, _ in drawn.named()}
+        before = {n: content(v) for n, v in {**values, **state}.items()}
+        result = self._function(drawn.values, drawn.keywords, state)
+        touched = sorted(n for n, v in values.items() if content(v) != before[n])
+        if set(touched) - set(self.problem.mutates):
+            raise ProblemError(
+                f"the reference of {name!r} changes {', '.join(touched)} in place; declare it: "
+                f"mutates = {sorted({*touched, *self.problem.mutates})!r}"
+            )
+        if updated := sorted(n for n, v in state.items() if content(v) != before[n]):
+            raise ProblemError(
+                f"the reference of {name!r} changes its own buffers ({', '.join(updated)}); put the "
+                "module into evaluation mode: module.eval()"
+            )
+        return flatten(result)
 
     def _trace(self, drawn: Draw, state: dict[str, torch.Tensor]) -> tuple[OperatorCall, ...]:
         """Run the reference on shapes alone; what cannot run so has no trace."""
@@ -113,13 +133,30 @@ class TorchReference:
             self.problem.workloads,
             key=lambda w: self.signature.workloads[w.name].compulsory_bytes,
         )
+        self._refuse_random(workload)
         finite = {}
         for name in ("native", "signed"):
-            drawn, state = self._draw(workload, 1, name)
-            leaves, _ = flatten(self._function(drawn.values, drawn.keywords, state))
-            floats = [leaf for leaf in leaves if leaf.dtype.is_floating_point]
-            finite[name] = all(bool(torch.isfinite(leaf).all()) for leaf in floats)
+            finite[name] = self._is_finite(workload, name)
+            self._trim()
         return ("native", "signed") if finite["signed"] or not finite["native"] else ("native",)
+
+    def _refuse_random(self, workload: Workload) -> None:
+        """Raise ProblemError where two runs on the same inputs differ by more than rounding."""
+        runs = []
+        for _ in range(2):
+            drawn, state = self._draw(workload, 1, "native")
+            runs.append(flatten(self._function(drawn.values, drawn.keywords, state))[0])
+        if not alike(*runs):
+            raise ProblemError(
+                f"the reference of {self.problem.name!r} gives different results on the same inputs, "
+                "so that nothing could be compared with it; if it draws random numbers, make what "
+                "it draws an input"
+            )
+
+    def _is_finite(self, workload: Workload, distribution: str) -> bool:
+        drawn, state = self._draw(workload, 1, distribution)
+        leaves, _ = flatten(self._function(drawn.values, drawn.keywords, state))
+        return all(all_finite(leaf) for leaf in leaves)
 
     def expected(self, inputs: InputSet) -> list[torch.Tensor]:
         """Run the reference as the user does, on copies of what it changes."""
@@ -127,12 +164,22 @@ class TorchReference:
         return self._results(inputs, float64=False)
 
     def oracle(self, inputs: InputSet) -> list[torch.Tensor]:
-        """Run the reference in float64, in slices where the inputs are large and that is exact."""
+        """Run the reference in float64."""
         assert isinstance(inputs, TorchInputs)
-        count = self._slices(inputs)
-        if count > 1:
-            return self._sliced(inputs, count)
         return self._results(inputs, float64=True)
+
+    def answers(self, inputs: InputSet) -> Iterator[Answer]:
+        """Yield what the results should be; large inputs in slices of the first dimension."""
+        assert isinstance(inputs, TorchInputs)
+        count = self._slices.get(inputs.workload, 1)
+        extent = inputs.results[0][1].shape[0] if count > 1 else 0
+        step = -(-extent // count)
+        parts = [slice(i, min(i + step, extent)) for i in range(0, extent, step)] if step else [None]
+        for rows in parts:
+            expected = self._results(inputs, float64=False, rows=rows)
+            yield Answer(
+                rows or slice(None), expected, self._results(inputs, float64=True, rows=rows)
+            )
 
     def _results(
         self, inputs: TorchInputs, *, float64: bool, rows: slice | None = None
@@ -154,34 +201,40 @@ class TorchReference:
         self._trim()
         return [*leaves, *before.values()]
 
-    def _slices(self, inputs: TorchInputs) -> int:
-        """How many slices along the first dimension: 1 unless large and proven independent."""
-        widest = sum(t.numel() * 8 for t in inputs.tensors.values())
-        count = -(-widest // _CHUNK_BYTES)
-        rows = {t.shape[0] for _, t in inputs.results if t.dim()}
-        if count <= 1 or len(rows) != 1 or self.problem.mutates:
-            return 1
-        (extent,) = rows
-        count = min(count, extent)
-        if count <= 1 or not any(
-            isinstance(v, torch.Tensor) and v.dim() and v.shape[0] == extent
-            for v in inputs.arguments[0]
-        ):
-            return 1
-        part = slice(0, -(-extent // count))
-        whole = self.expected(inputs)
-        sliced = self._results(inputs, float64=False, rows=part)
-        same = all(torch.allclose(w[part], s, equal_nan=True) for w, s in zip(whole, sliced, strict=True))
-        return count if same else 1
+    def _count_slices(
+        self, drawn: Draw, state: dict[str, torch.Tensor], leaves: list[torch.Tensor]
+    ) -> int:
+        """How many slices along the first dimension: 1 unless large and rows are independent.
 
-    def _sliced(self, inputs: TorchInputs, count: int) -> list[torch.Tensor]:
-        extent = inputs.results[0][1].shape[0]
+        Rows count as independent where the reference gives the same on a slice as on the whole.
+        """
+        tensors = [v for v in drawn.values if isinstance(v, torch.Tensor) and v.dim()]
+        count = -(-sum(t.numel() * 8 for t in [*tensors, *leaves]) // _CHUNK_BYTES)
+        extents = {leaf.shape[0] if leaf.dim() else 0 for leaf in leaves}
+        if count <= 1 or len(extents) != 1 or self.problem.mutates or drawn.keywords:
+            return 1
+        extent = extents.pop()
+        count = min(count, extent)
+        if count <= 1 or not tensors or any(t.shape[0] != extent for t in tensors):
+            return 1
         step = -(-extent // count)
-        parts = [
-            self._results(inputs, float64=True, rows=slice(start, start + step))
-            for start in range(0, extent, step)
-        ]
-        return [torch.cat(column) for column in zip(*parts, strict=True)]
+        # Both ends: what runs along the dimension (a cumulative sum) is right at one of them.
+        ends = slice(0, step), slice((extent - 1) // step * step, extent)
+        independent = all(self._same_on(rows, drawn, state, leaves) for rows in ends)
+        return count if independent else 1
+
+    def _same_on(
+        self, rows: slice, drawn: Draw, state: dict[str, torch.Tensor], leaves: list[torch.Tensor]
+    ) -> bool:
+        """Whether the reference gives on these rows of its arguments what it gives on all."""
+        try:
+            result = self._function([_rows(v, rows) for v in drawn.values], {}, state)
+        except ProblemError:  # as where the other operand is a square matrix, or a vector
+            return False
+        parts, _ = flatten(result)
+        return len(parts) == len(leaves) and all(
+            close(whole[rows], part) for whole, part in zip(leaves, parts, strict=True)
+        )
 
     def copy_ms(self, nbytes: int) -> float:
         """Median time of a plain copy that reads and writes ``nbytes`` in all."""
@@ -189,6 +242,7 @@ class TorchReference:
 
     def _trim(self) -> None:
         if self.device.kind == "cuda":
+            torch.cuda.ipc_collect()  # memory that other processes have let go of
             torch.cuda.empty_cache()
 
     def close(self) -> None:

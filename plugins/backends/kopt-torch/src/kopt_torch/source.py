@@ -42,7 +42,9 @@ class ReferenceFunction:
             loaded = cloudpickle.loads(base64.b64decode(source.source))
             self._function = loaded
             if isinstance(loaded, torch.nn.Module):
-                self._module = loaded.to(self.device)
+                # As for KernelBench: what is made faster is inference, without dropout and with
+                # the statistics that a BatchNorm has learned.
+                self._module = loaded.to(self.device).eval()
             return
         with tempfile.TemporaryDirectory(prefix="kopt-reference-") as folder:
             module = import_source(source.source, Path(folder), Path(source.filename).name)
@@ -89,13 +91,24 @@ class ReferenceFunction:
         """Run it with every floating tensor in float64, casts inside it included."""
         from kopt_torch.float64 import Float64Mode, widened
 
-        with torch.no_grad(), _as_problem_error(self._problem), Float64Mode():
+        with torch.no_grad(), _as_problem_error(self._problem), _double_default(), Float64Mode():
             args, kwargs = widened(arguments), widened(dict(keywords))
             if self._module is None:
                 return self._function(*args, **kwargs)
             if self._double is None:
                 self._double = copy.deepcopy(self._module).double()
             return functional_call(self._double, widened(state), tuple(args), kwargs)
+
+
+@contextlib.contextmanager
+def _double_default() -> Iterator[None]:
+    """Let constants that a reference makes without a dtype be float64 too."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ def flatten(result: Any) -> tuple[list[Any], str]:
     if result is None:
         return [], "none"
     if isinstance(result, torch.Tensor):
+        if result.layout is not torch.strided:
+            return [], f"other:{str(result.layout).removeprefix('torch.')}"
         return [result], "tensor"
     if isinstance(result, bool | int | float):
         return [torch.tensor(result)], "scalar"

@@ -20,6 +20,13 @@ _CANARY = 0xA5
 _cuda_ids = itertools.count(1 << 40)
 
 
+def all_finite(values: torch.Tensor) -> bool:
+    """Whether no element is NaN or infinite; needs no memory beside the tensor."""
+    if not values.dtype.is_floating_point or not values.numel():
+        return True
+    return all(bool(torch.isfinite(end)) for end in torch.aminmax(values))  # NaN spreads to both
+
+
 class CudaSegment:
     """Device memory of the judge, opened elsewhere through CUDA IPC."""
 
@@ -103,6 +110,11 @@ class OpenTensors:
         size = ITEM_BYTES[ref.dtype]
         whole = flat[: flat.numel() // size * size].view(DTYPES[ref.dtype])
         return whole.as_strided(ref.shape, ref.strides)
+
+    def close(self, segments: list[int]) -> None:
+        """Close the IPC handles of segments: until then the judge's memory stays taken."""
+        for segment in segments:
+            self._opened.pop(segment, None)
 
     def _cuda_bytes(self, segment: int) -> torch.Tensor:
         if segment not in self._opened:

@@ -27,9 +27,9 @@ class TraceMode(TorchDispatchMode):
     ) -> Any:
         """Run an operator and write it down."""
         result = func(*args, **(kwargs or {}))
-        if len(self.calls) < _MOST_CALLS:
+        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if outputs and len(self.calls) < _MOST_CALLS:  # others only ask, as prim.device does
             leaves = tree_leaves([args, kwargs or {}])
-            outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             inputs = tuple(self._name(x) for x in leaves if isinstance(x, torch.Tensor))
             self.calls.append(
                 OperatorCall(

@@ -6,6 +6,7 @@ import gc
 import hashlib
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -143,7 +144,8 @@ class LoadedKernels:
     """The kernels of one candidate module that this process has compiled and loaded."""
 
     def __init__(self, module: str) -> None:
-        self._module = module
+        # Two imports of one source have one name; the namespace tells them apart.
+        self._namespace = vars(sys.modules[module]) if module in sys.modules else {}
         self._functions: list[Any] = []
         self._tuners: list[Any] = []
         self._count = 0
@@ -163,7 +165,7 @@ class LoadedKernels:
                 inner = item
                 while hasattr(inner, "fn"):
                     inner = inner.fn
-                if getattr(inner, "__module__", None) == self._module:
+                if getattr(inner, "__globals__", None) is self._namespace:
                     yield item
 
     def _loaded(self) -> list[Any]:

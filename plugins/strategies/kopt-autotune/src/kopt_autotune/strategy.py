@@ -112,4 +112,4 @@ def _proposal(parent: Candidate, values: dict[str, KnobValue]) -> Candidate:
     now = parent.chosen
     changed = {name: value for name, value in values.items() if value != now[name]}
     idea = ", ".join(f"{name}={value}" for name, value in changed.items())
-    return parent.with_values(strategy="autotune", idea=idea, **changed)
+    return parent.with_values("autotune", idea, **changed)

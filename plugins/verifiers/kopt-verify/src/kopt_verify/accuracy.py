@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
+from kopt_torch.tensors import all_finite
+
 _UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11,
          torch.bfloat16: 2.0**-8}  # fmt: skip
 _CHUNK = {"cpu": 1 << 19, "cuda": 1 << 26}
@@ -34,20 +36,33 @@ class Comparison:
 class Errors:
     """How far values are from the oracle, over the elements that are finite in both."""
 
-    rms: float
-    largest: float
-    count: int
+    square: float = 0.0
+    """Sum of squared distances."""
+    largest: float = 0.0
+    count: int = 0
+
+    @property
+    def rms(self) -> float:
+        """Root of the mean square."""
+        return (self.square / self.count) ** 0.5 if self.count else 0.0
+
+    def plus(self, other: Errors) -> Errors:
+        """Return the errors over both sets of elements."""
+        return Errors(
+            self.square + other.square, max(self.largest, other.largest), self.count + other.count
+        )
 
 
 class Yardstick:
-    """What an output should be: the oracle's values and the reference's own distance from them."""
+    """What (rows of) an output should be, and the reference's own distance from the oracle."""
 
     def __init__(self, reference: torch.Tensor, oracle: torch.Tensor) -> None:
         """Both of one shape; ``oracle`` is float64 where ``reference`` is floating."""
         self.dtype = reference.dtype
         self.oracle = oracle.flatten()
-        self.exact = None if reference.dtype.is_floating_point else reference
+        self.exact = None if reference.dtype.is_floating_point else reference.flatten()
         self.special: torch.Tensor | None = None
+        self.own = self.scale = Errors()
         if self.exact is None:
             self._look(reference.flatten())
 
@@ -55,15 +70,14 @@ class Yardstick:
         self.own = errors(reference, self.oracle)
         zero = torch.zeros((), dtype=torch.float64, device=self.oracle.device)
         self.scale = errors(self.oracle, zero.expand_as(self.oracle))
-        finite = all(bool(torch.isfinite(part).all()) for part in (reference, self.oracle))
-        if not finite:
+        if not (all_finite(reference) and all_finite(self.oracle)):
             self.special = reference
 
 
 def errors(values: torch.Tensor, oracle: torch.Tensor) -> Errors:
-    """Return rms and largest distance of flat ``values`` from ``oracle``, chunk by chunk."""
+    """Return the distances of flat ``values`` from ``oracle``, chunk by chunk."""
     chunk = _CHUNK.get(values.device.type, 1 << 20)
-    square, largest, count = 0.0, 0.0, 0
+    found = Errors()
     for start in range(0, values.numel(), chunk):
         part = slice(start, start + chunk)
         distance = (values[part].double() - oracle[part]).abs_()
@@ -71,25 +85,64 @@ def errors(values: torch.Tensor, oracle: torch.Tensor) -> Errors:
         if not most < float("inf"):  # also NaN: leave out what is not finite
             distance = distance[torch.isfinite(distance)]
             most = float(distance.max()) if distance.numel() else 0.0
-        square += float(torch.dot(distance, distance))
-        largest = max(largest, most)
-        count += distance.numel()
-    return Errors((square / count) ** 0.5 if count else 0.0, largest, count)
+        found = found.plus(Errors(float(torch.dot(distance, distance)), most, distance.numel()))
+    return found
 
 
-def compare(
-    name: str, result: torch.Tensor, yardstick: Yardstick, factor: float | None
-) -> Comparison:
-    """Judge one output: bit equality for integers, the rule above for floating types."""
-    if yardstick.exact is not None:
-        wrong = int((result != yardstick.exact).sum().item())
-        said = f"{name}: {wrong} of {result.numel()} elements differ (exact type)"
-        return Comparison(wrong == 0, said, None)
-    flat = result.flatten()
-    misplaced = _misplaced(flat, yardstick)
-    if misplaced:
-        return Comparison(False, f"{name}: {misplaced}", None)
-    return _by_rule(name, errors(flat, yardstick.oracle), yardstick, factor)
+class Judgement:
+    """One output's verdict, gathered over slices of rows."""
+
+    def __init__(self, name: str, factor: float | None) -> None:
+        self._name, self._factor = name, factor
+        self._found = self._own = self._scale = Errors()
+        self._dtype: torch.dtype | None = None
+        self._wrong = self._total = 0
+        self._misplaced = ""
+
+    def add(self, result: torch.Tensor, yardstick: Yardstick) -> None:
+        """Compare (rows of) a result: bit equality for integers, distances for floating types."""
+        flat = result.flatten()
+        self._total += flat.numel()
+        self._dtype = yardstick.dtype
+        if yardstick.exact is not None:
+            self._wrong += int((flat != yardstick.exact).sum().item())
+            return
+        self._misplaced = self._misplaced or _misplaced(flat, yardstick)
+        self._found = self._found.plus(errors(flat, yardstick.oracle))
+        self._own = self._own.plus(yardstick.own)
+        self._scale = self._scale.plus(yardstick.scale)
+
+    def verdict(self) -> Comparison:
+        """Apply the rule to all that was added."""
+        if self._dtype is None or not self._total:
+            return Comparison(True, f"{self._name}: empty", None)
+        if not self._dtype.is_floating_point:
+            said = f"{self._name}: {self._wrong} of {self._total} elements differ (exact type)"
+            return Comparison(self._wrong == 0, said, None)
+        if self._misplaced:
+            return Comparison(False, f"{self._name}: {self._misplaced}", None)
+        return self._by_rule(self._dtype)
+
+    def _by_rule(self, dtype: torch.dtype) -> Comparison:
+        found, own, scale = self._found, self._own, self._scale
+        if not found.count:
+            return Comparison(True, f"{self._name}: no finite elements to compare", None)
+        half, unit = dtype in (torch.float16, torch.bfloat16), _UNIT[dtype]
+        k = self._factor or (3.0 if half or found.count < _SMALL else 2.0)
+        rms_limit = max(k * own.rms, (2.0 if half else 16.0) * unit * scale.rms)
+        most_limit = max(8.0 * own.largest, (8.0 if half else 64.0) * unit * scale.largest)
+        ratio = found.rms / own.rms if own.rms > 0.0 else None
+        said = f"{self._name}: " + (
+            f"{ratio:.2f}x of the reference's own rms error" if ratio is not None
+            else f"rms error {found.rms:.3g} where the reference is exact"
+        )  # fmt: skip
+        if found.rms <= rms_limit and found.largest <= most_limit:
+            return Comparison(True, said, ratio)
+        limits = (
+            f"; rms {found.rms:.3g} (limit {rms_limit:.3g}), largest {found.largest:.3g} (limit "
+            f"{most_limit:.3g}), against values up to {scale.largest:.3g}"
+        )
+        return Comparison(False, said + limits, ratio)
 
 
 def _misplaced(result: torch.Tensor, yardstick: Yardstick) -> str:
@@ -98,7 +151,7 @@ def _misplaced(result: torch.Tensor, yardstick: Yardstick) -> str:
     An overflow of the narrow type is the candidate's right where it is the reference's too.
     """
     if yardstick.special is None:
-        bad = int(result.numel() - int(torch.isfinite(result).sum()))
+        bad = 0 if all_finite(result) else int((~torch.isfinite(result)).sum())
         return f"{bad} elements are NaN or infinite where the reference is finite" if bad else ""
     oracle, reference = yardstick.oracle, yardstick.special
     for label, test in (("NaN", torch.isnan), ("infinite", torch.isinf)):
@@ -111,28 +164,3 @@ def _misplaced(result: torch.Tensor, yardstick: Yardstick) -> str:
         if bool(missing.any()):
             return f"{int(missing.sum())} elements are not {label} where the reference is"
     return ""
-
-
-def _by_rule(
-    name: str, found: Errors, yardstick: Yardstick, factor: float | None
-) -> Comparison:
-    if not found.count:
-        return Comparison(True, f"{name}: no finite elements to compare", None)
-    half = yardstick.dtype in (torch.float16, torch.bfloat16)
-    unit = _UNIT[yardstick.dtype]
-    own, scale = yardstick.own, yardstick.scale
-    k = factor if factor is not None else (3.0 if half or found.count < _SMALL else 2.0)
-    rms_limit = max(k * own.rms, (2.0 if half else 16.0) * unit * scale.rms)
-    most_limit = max(8.0 * own.largest, (8.0 if half else 64.0) * unit * scale.largest)
-    ratio = found.rms / own.rms if own.rms > 0.0 else None
-    said = f"{ratio:.2f}x of the reference's own rms error" if ratio is not None else (
-        f"rms error {found.rms:.3g} where the reference is exact"
-    )
-    if found.rms <= rms_limit and found.largest <= most_limit:
-        return Comparison(True, f"{name}: {said}", ratio)
-    return Comparison(
-        False,
-        f"{name}: {said}; rms {found.rms:.3g} (limit {rms_limit:.3g}), largest {found.largest:.3g} "
-        f"(limit {most_limit:.3g}), against values up to {scale.largest:.3g}",
-        ratio,
-    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from kopt.errors import CandidateError, WorkerError
 from kopt_verify.accuracy import Yardstick
 
 if TYPE_CHECKING:
@@ -19,23 +20,33 @@ _MEMORY_SHARE = 16
 class Question:
     """An input set, and how its results are judged once the candidate has answered."""
 
-    def __init__(self, reference: Reference, workload: str, seed: int, distribution: str) -> None:
+    def __init__(
+        self, reference: Reference, workload: str, seed: int, distribution: str, *, keep: bool
+    ) -> None:
+        """``keep``: remember the expected results, for the next candidate."""
         self.label = f"{workload}/{distribution}"
         self.inputs: InputSet = reference.inputs(workload, seed, distribution)
         self._reference = reference
-        self._yardsticks: list[Yardstick] | None = None
+        self._keep = keep
+        self._kept: list[tuple[slice, list[Yardstick]]] = []
 
-    def yardsticks(self) -> list[Yardstick]:
-        """Compute reference and oracle, only after the candidate has answered."""
-        if self._yardsticks is None:
-            expected = self._reference.expected(self.inputs)
-            oracle = self._reference.oracle(self.inputs)
-            self._yardsticks = [Yardstick(e, o) for e, o in zip(expected, oracle, strict=True)]
-        return self._yardsticks
+    def yardsticks(self) -> Iterator[tuple[slice, list[Yardstick]]]:
+        """Yield rows and what they should be; computed only after the candidate has answered."""
+        if self._kept:
+            yield from self._kept
+            return
+        parts: list[tuple[slice, list[Yardstick]]] = []
+        for answer in self._reference.answers(self.inputs):
+            pairs = zip(answer.expected, answer.oracle, strict=True)
+            part = answer.rows, [Yardstick(expected, oracle) for expected, oracle in pairs]
+            if self._keep:
+                parts.append(part)
+            yield part
+        self._kept = parts  # only here: half of the answer would pass half of the wrong ones
 
     def close(self) -> None:
         """Give the memory back."""
-        self._yardsticks = None
+        self._kept = []
         self.inputs.close()
 
 
@@ -57,17 +68,28 @@ class Questions:
         keep = trial.depth == "search" and _small(reference, workload)
         question = self._kept.get(key) if keep else None
         if question is None:
-            question = Question(reference, workload, rng.randrange(1 << 31), distribution)
+            seed = rng.randrange(1 << 31)
+            question = Question(reference, workload, seed, distribution, keep=keep)
             if keep:
                 self._kept[key] = question
-        try:
-            yield question
-        finally:
+        with ExitStack() as afterwards:
+            afterwards.callback(_put_back, question, keep=keep)
+            try:
+                yield question
+            except BaseException:
+                # What is being raised says how the candidate ended; a dead process forgets anyway.
+                with suppress(CandidateError, WorkerError):
+                    trial.release(question.inputs)
+                raise
             trial.release(question.inputs)
-            if not keep:
-                question.close()
-            elif question.inputs.changed() or question.inputs.canaries_hurt():
-                question.inputs.restore()
+
+
+def _put_back(question: Question, *, keep: bool) -> None:
+    """Have the next candidate find what this one found, however it ended."""
+    if not keep:
+        question.close()
+    elif question.inputs.changed() or question.inputs.canaries_hurt():
+        question.inputs.restore()
 
 
 def _small(reference: Reference, workload: str) -> bool:

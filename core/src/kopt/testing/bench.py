@@ -1,0 +1,154 @@
+"""A real candidate process for tests: it builds with the plugins named, and runs on shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from kopt.model.candidate import Candidate
+from kopt.model.device import Device
+from kopt.model.evaluation import Build
+from kopt.model.problem import Problem, Scalar
+from kopt.model.values import CallClaim, CallSpec, NamedValue, ScalarValue
+from kopt.testing.arrays import Array, Number, SharedArray, share
+from kopt.worker.pool import ProcessRecipe
+from kopt.worker.process import CandidateProcess
+from kopt.worker.settings import PluginRef
+
+SECONDS = 60.0
+"""Deadline of every order."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call of a candidate left in shared memory, and what it said."""
+
+    claim: CallClaim
+    outputs: tuple[tuple[Number, ...], ...]
+    inputs: dict[str, tuple[Number, ...]]
+    canaries_hurt: tuple[str, ...]
+
+
+class CandidateBench:
+    """One candidate process, started when it is needed and again after a failure broke it.
+
+    Use it as a context: the process is killed at its end.
+    """
+
+    def __init__(
+        self, plugins: Sequence[PluginRef], problem: Problem, device: Device, cache: Path
+    ) -> None:
+        """:param plugins: the backends, by name: the process loads them itself."""
+        hidden = problem.reference.model_copy(update={"source": ""})
+        opening = {
+            "problem": problem.model_copy(update={"reference": hidden}).to_json(),
+            "device": device.to_json(), "architecture": "native",
+            "argument_names": [spec.name for spec in problem.inputs], "cache": str(cache),
+            "plugins": [list(plugin) for plugin in plugins],
+        }  # fmt: skip
+        self._device = device
+        self._recipe = ProcessRecipe(cache, 0, opening)
+        self._process: CandidateProcess | None = None
+        self._calls = 0
+
+    def __enter__(self) -> CandidateBench:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def process(self) -> CandidateProcess:
+        """A process that is alive and healthy."""
+        if self._process is not None and (self._process.tainted or not self._process.alive):
+            self.close()
+        if self._process is None:
+            self._process = self._recipe.ready(self._recipe.start())
+        return self._process
+
+    def build(self, candidate: Candidate) -> Build:
+        """Build in the process. Raises CandidateError, UNSUPPORTED where no plugin builds it."""
+        reply = self.process.order(
+            "build", SECONDS, candidate=candidate.to_json(), key=candidate.id
+        )
+        return Build.model_validate(reply["build"])
+
+    def run(
+        self,
+        candidate: Candidate,
+        arguments: Mapping[str, Array | Scalar],
+        outputs: Sequence[Array],
+        *,
+        keywords: Sequence[str] = (),
+        structure: str = "tensor",
+        launches: int = 1,
+    ) -> Outcome:
+        """Build, bind and launch once; return what lies in shared memory then.
+
+        :param outputs: what the output buffers hold before the call.
+        :param keywords: names of the arguments that are passed by keyword.
+        Raises CandidateError.
+        """
+        self.build(candidate)
+        shared = {
+            name: share(value, self._device.kind)
+            for name, value in arguments.items()
+            if isinstance(value, Array)
+        }
+        buffers = {f"out{i}": share(a, self._device.kind) for i, a in enumerate(outputs)}
+        named = tuple(
+            NamedValue(
+                name=name, keyword=name in keywords,
+                value=ScalarValue(value=value)
+                if not isinstance(value, Array)
+                else shared[name].ref(),
+            )
+            for name, value in arguments.items()
+        )  # fmt: skip
+        call = CallSpec(
+            arguments=named, outputs=tuple(b.ref() for b in buffers.values()), structure=structure
+        )
+        try:
+            claim = self._call(candidate, call, {**shared, **buffers}, launches)
+            return Outcome(
+                claim=claim,
+                outputs=tuple(buffer.values() for buffer in buffers.values()),
+                inputs={name: array.values() for name, array in shared.items()},
+                canaries_hurt=tuple(
+                    n for n, array in {**shared, **buffers}.items() if array.canaries_hurt()
+                ),
+            )
+        finally:
+            for array in (*shared.values(), *buffers.values()):
+                array.close()
+
+    def _call(
+        self, candidate: Candidate, call: CallSpec, arrays: Mapping[str, SharedArray], launches: int
+    ) -> CallClaim:
+        process = self.process
+        self._calls += 1
+        segments = [array.segment for array in arrays.values()]
+        for segment in segments:
+            announcement, descriptors = segment.announcement()
+            process.order("attach", SECONDS, descriptors, segment=announcement)
+        process.order(
+            "bind", SECONDS, key=candidate.id, call_id=self._calls, call=call.to_json()
+        )  # fmt: skip
+        reply = process.order("run", SECONDS, call_id=self._calls, launches=launches)
+        process.order(
+            "release", SECONDS, calls=[self._calls], segments=[s.id for s in segments]
+        )  # fmt: skip
+        return CallClaim.model_validate(reply["claim"])
+
+    def close(self) -> None:
+        """Kill the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None

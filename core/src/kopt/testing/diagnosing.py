@@ -1,0 +1,64 @@
+"""What profilers and judges have to do (needs pytest)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from kopt.model.diagnosis import Metric, Profile
+from kopt.model.evaluation import Evaluation
+from kopt.model.verification import Status
+from kopt.testing import problems, records
+from kopt.testing.plugin import PluginContract
+from kopt.testing.strategy import a_parent
+
+
+def _parents() -> list[Evaluation]:
+    good = a_parent()
+    return [good, records.failed(good.candidate.with_values("test", UNROLL=4), Status.HANG)]
+
+
+class ProfilerContract(PluginContract):
+    """A profiler says what it measured of the candidate that it was asked about, or nothing."""
+
+    role: ClassVar[str] = "profiler"
+
+    def test_a_profile_is_of_that_candidate_and_in_numbers(self) -> None:
+        """A metric that could not be read is absent: never NaN, infinite or named twice."""
+        hooks = self.hooks()
+        for device in (records.cpu(), records.gpu()):
+            for parent in _parents():
+                for profile in hooks.kopt_profile(problems.row_sum(), parent, device):
+                    names = [metric.name for metric in profile.metrics]
+                    assert profile.candidate == parent.id
+                    assert profile.profiler
+                    assert len(set(names)) == len(names)
+                    assert all(math.isfinite(metric.value) for metric in profile.metrics)
+        assert hooks.failures == []
+
+
+class JudgeContract(PluginContract):
+    """A judge names a bottleneck with its evidence, or has no opinion."""
+
+    role: ClassVar[str] = "judge"
+
+    def profiles(self, parent: Evaluation) -> list[Profile]:
+        """Return what profilers said of a parent; override to add the metrics that yours reads."""
+        metric = Metric(name="dram_bytes", value=float(1 << 20), unit="B")
+        return [Profile(profiler="test", candidate=parent.id, metrics=(metric,))]
+
+    def test_a_diagnosis_has_its_reasons(self) -> None:
+        """Also without any profile, and for a parent that was not measured."""
+        for parent in _parents():
+            for profiles in ([], self.profiles(parent)):
+                hooks = self.hooks()
+                first, again = (
+                    hooks.kopt_judge(
+                        problems.row_sum(), problems.row_sum_signature(), parent, profiles,
+                        records.cpu(), records.history([parent]),
+                    )
+                    for _ in range(2)
+                )  # fmt: skip
+                assert first == again
+                assert all(diagnosis.judge and diagnosis.bottleneck for diagnosis in first)
+                assert hooks.failures == []

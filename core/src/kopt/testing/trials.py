@@ -1,0 +1,73 @@
+"""Trials as a verifier gets them: a real reference, and a candidate in a real process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from kopt.errors import ProblemError
+from kopt.hooks import Hooks
+from kopt.model.candidate import Candidate
+from kopt.model.device import DeviceKind
+from kopt.model.problem import Problem
+from kopt.testing.bench import SECONDS, CandidateBench
+from kopt.worker.settings import PluginRef
+from kopt.worker.trial import ProcessTrial
+
+BACKENDS: tuple[PluginRef, ...] = (
+    ("backend", "kopt-torch:torch", {}), ("backend", "kopt-cpp:cpp", {}),
+)  # fmt: skip
+
+
+class Trials:
+    """Makes trials of candidates for one problem. Use it as a context."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        cache: Path,
+        *,
+        device: DeviceKind = "cpu",
+        backends: Sequence[PluginRef] = BACKENDS,
+        run_seconds: float = SECONDS,
+    ) -> None:
+        """Open the problem here. Raises ProblemError.
+
+        :param run_seconds: deadline of one launch.
+        """
+        reference = Hooks.load(list(backends)).kopt_open_reference(problem, device)
+        if reference is None:
+            raise ProblemError(f"no backend opens {problem.name!r}; install kopt-torch")
+        self.reference = reference
+        self._run_seconds = run_seconds
+        self._seeds = itertools.count(1)
+        self.bench = CandidateBench(backends, problem, reference.device, cache)
+
+    def of(
+        self, candidate: Candidate, *, depth: Literal["search", "winner"] = "search"
+    ) -> ProcessTrial:
+        """Build a candidate and return its trial, with a seed of its own. Raises CandidateError."""
+        build = self.bench.build(candidate)
+        return ProcessTrial(
+            self.bench.process, self.reference, candidate, build, seed=next(self._seeds),
+            depth=depth, run_seconds=self._run_seconds,
+        )  # fmt: skip
+
+    def __enter__(self) -> Trials:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the process and give the reference's memory back."""
+        self.bench.close()
+        self.reference.close()

@@ -1,0 +1,79 @@
+"""Where a run goes: by what is asked for, by its languages, by the GPUs that nvidia-smi lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kopt.errors import ConfigError, DeviceError
+from kopt.machine import (
+    candidate_memory_limit,
+    choose_device,
+    gpu_names,
+    refuse_untimeable,
+    usable_cpus,
+)
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Put an nvidia-smi that runs a shell script in the place of the machine's."""
+
+    def write(script: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        gpu_names.cache_clear()
+
+    yield write
+    gpu_names.cache_clear()
+
+
+@pytest.fixture
+def no_gpu(smi: Callable[[str], None]) -> None:
+    smi("echo 'NVIDIA-SMI has failed' >&2; exit 9")
+
+
+@pytest.fixture
+def two_gpus(smi: Callable[[str], None]) -> None:
+    smi("echo 'NVIDIA H100'; echo 'NVIDIA L4'")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_gpus_are_those_that_nvidia_smi_lists() -> None:
+    assert gpu_names() == ("NVIDIA H100", "NVIDIA L4")
+    assert choose_device(None) == "cuda"
+    assert choose_device("cuda", ["triton"]) == "cuda"
+    assert choose_device("cpu") == "cpu"
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_cpp_runs_on_the_cpu_of_a_machine_with_a_gpu() -> None:
+    assert choose_device(None, ["cpp", "torch"]) == "cpu"
+    with pytest.raises(ConfigError, match="cpp runs on the CPU.*--device cpu"):
+        choose_device("cuda", ["cpp"])
+    with pytest.raises(ConfigError, match="cannot be compared"):
+        choose_device(None, ["cpp", "triton"])
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_the_device_is_the_cpu() -> None:
+    assert gpu_names() == ()
+    assert choose_device(None) == "cpu"
+    with pytest.raises(DeviceError, match="no NVIDIA GPU.*kopt doctor"):
+        choose_device("cuda")
+
+
+def test_a_gpu_language_is_not_timed_on_the_cpu() -> None:
+    with pytest.raises(DeviceError, match="kopt verify.*--target sm_90.*--backend cpp"):
+        refuse_untimeable("triton", "cpu")
+    refuse_untimeable("triton", "cuda")
+    refuse_untimeable("cpp", "cpu")
+
+
+def test_a_cap_on_memory_is_for_the_cpu_only() -> None:
+    assert candidate_memory_limit("cuda") == 0
+    assert candidate_memory_limit("cpu") > 1 << 28
+    assert usable_cpus() >= 1

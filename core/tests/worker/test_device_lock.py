@@ -1,0 +1,116 @@
+"""One measurement at a time on a device, across processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kopt.model.device import Device, DeviceKind
+from kopt.worker.device_lock import DeviceLock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from kopt.model.device import Device
+from kopt.worker.device_lock import DeviceLock
+
+device = Device.model_validate_json(sys.argv[2])
+with getattr(DeviceLock(Path(sys.argv[1]), device), sys.argv[3])():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def device(kind: DeviceKind = "cpu", uuid: str = "") -> Device:
+    return Device(
+        kind=kind, name="d", architecture="a", units=1, memory_bytes=1, cache_bytes=1, uuid=uuid
+    )
+
+
+class Holder:
+    """Another process that holds a lock until it is killed."""
+
+    def __init__(self, folder: Path, how: str, of: Device) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(folder), of.model_dump_json(), how],
+            stdout=subprocess.PIPE,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"held\n"
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+
+
+class Waiter:
+    """A thread that wants a lock."""
+
+    def __init__(self, lock: DeviceLock, how: str) -> None:
+        self.got = threading.Event()
+        self._thread = threading.Thread(target=self._take, args=(lock, how))
+        self._thread.start()
+
+    def _take(self, lock: DeviceLock, how: str) -> None:
+        with getattr(lock, how)():
+            self.got.set()
+
+    def join(self) -> None:
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [("exclusive", "exclusive"), ("exclusive", "building"), ("building", "exclusive")],
+)
+def test_waits_until_the_holder_is_killed(tmp_path: Path, held: str, wanted: str) -> None:
+    holder = Holder(tmp_path, held, device())
+    waiter = Waiter(DeviceLock(tmp_path, device()), wanted)
+    assert not waiter.got.wait(0.4)
+    holder.kill()
+    assert waiter.got.wait(10)
+    waiter.join()
+
+
+def test_builds_share_a_cpu(tmp_path: Path) -> None:
+    holder = Holder(tmp_path, "building", device())
+    with DeviceLock(tmp_path, device()).building():
+        holder.kill()
+
+
+def test_builds_do_not_disturb_a_gpu(tmp_path: Path) -> None:
+    gpu = device("cuda", "GPU-1")
+    holder = Holder(tmp_path, "exclusive", gpu)
+    with DeviceLock(tmp_path, gpu).building():
+        holder.kill()
+
+
+def test_devices_are_apart(tmp_path: Path) -> None:
+    holder = Holder(tmp_path, "exclusive", device("cuda", "GPU-1"))
+    with DeviceLock(tmp_path, device("cuda", "GPU-2")).exclusive():
+        holder.kill()
+
+
+def test_threads_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path, device())
+    with lock.exclusive():
+        waiter = Waiter(lock, "exclusive")
+        assert not waiter.got.wait(0.3)
+    assert waiter.got.wait(10)
+    waiter.join()
+
+
+def test_a_lock_file_that_may_only_be_read_is_enough(tmp_path: Path) -> None:
+    """Another user made it: the folder is shared by all users of a machine."""
+    with DeviceLock(tmp_path / "locks", device()).exclusive():
+        pass
+    (file,) = (tmp_path / "locks").iterdir()
+    file.chmod(0o444)
+    with DeviceLock(tmp_path / "locks", device()).exclusive():
+        assert (tmp_path / "locks").stat().st_mode & 0o7777 == 0o1777

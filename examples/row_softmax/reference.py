@@ -1,0 +1,7 @@
+"""Softmax over each row."""
+
+import torch
+
+
+def row_softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, dim=-1)

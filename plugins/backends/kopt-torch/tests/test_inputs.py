@@ -1,0 +1,110 @@
+"""The judge's memory: what was drawn is noticed when it changes, and can be put back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kopt.model.problem import InputSpec, Problem, ReferenceSource
+from kopt.worker.segments import GUARD_BYTES
+
+
+def spec(name="x", *shape, **more):
+    return InputSpec(name=name, shape=shape or (6, 10), **more)
+
+
+@pytest.fixture
+def inputs(opened):
+    reference = opened("def f(x, y):\n    return x + y, x > y", spec("x"), spec("y"))
+    found = reference.inputs("default", 3)
+    yield found
+    found.close()
+
+
+def test_nothing_has_changed_at_first(inputs):
+    assert inputs.changed() == []
+    assert inputs.canaries_hurt() == []
+
+
+@pytest.mark.parametrize("index", [(0, 0), (5, 9), (3, 2)])
+def test_a_changed_element_is_noticed_and_put_back(inputs, index):
+    before = inputs.tensors["x"].clone()
+    inputs.tensors["x"][index] = -inputs.tensors["x"][index]
+    assert inputs.changed() == ["x"]
+    inputs.restore()
+    assert inputs.changed() == []
+    assert torch.equal(inputs.tensors["x"], before)
+
+
+def test_sorting_and_zeroing_are_noticed(inputs):
+    inputs.tensors["x"].copy_(inputs.tensors["x"].sort(0).values)
+    inputs.tensors["y"].zero_()
+    assert inputs.changed() == ["x", "y"]
+
+
+@pytest.mark.parametrize("name", ["x", "y", "out0", "out1"])
+@pytest.mark.parametrize("place", ["just before", "just after", "first", "last"])
+def test_a_byte_beside_a_tensor_is_noticed_and_put_back(inputs, name, place):
+    refs = {a.name: a.value for a in inputs.call.arguments}
+    refs |= {f"out{i}": ref for i, ref in enumerate(inputs.call.outputs)}
+    segment = next(s for s in inputs.segments if s.id == refs[name].segment)
+    at = {
+        "just before": GUARD_BYTES - 1, "just after": segment.nbytes - GUARD_BYTES, "first": 0,
+        "last": segment.nbytes - 1,
+    }[place]  # fmt: skip
+    segment.map[at : at + 1] = b"\x00"
+    assert inputs.canaries_hurt() == [name]
+    assert inputs.changed() == []
+    inputs.restore()
+    assert inputs.canaries_hurt() == []
+
+
+def test_poison_fills_the_outputs_alone(inputs):
+    inputs.poison(0xFF)
+    assert bool(inputs.outputs[0].isnan().all())
+    inputs.poison(0x37)
+    first = inputs.outputs[0].view(torch.uint8)
+    assert bool((first == 0x37).all())
+    assert bool(torch.isfinite(inputs.outputs[0]).all())
+    assert inputs.changed() == []
+    assert inputs.canaries_hurt() == []
+
+
+def test_two_sets_share_nothing(opened):
+    reference = opened("def f(x):\n    return x * 2")
+    first, second = reference.inputs("default", 1), reference.inputs("default", 1)
+    first.tensors["x"].zero_()
+    assert second.changed() == []
+    assert not {s.id for s in first.segments} & {s.id for s in second.segments}
+
+
+def test_lists_and_flags_of_a_model_are_carried(opened):
+    source = (
+        "import torch\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, parts, flag):\n        return torch.cat(parts) if flag else parts[0]\n"
+        "def get_inputs():\n    return [[torch.rand(3, 4), torch.rand(2, 4)], True]\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    reference = opened(
+        Problem(
+            name="parts", format="kernelbench",
+            reference=ReferenceSource(kind="kernelbench", source=source, entry="Model"),
+        )
+    )  # fmt: skip
+    inputs = reference.inputs("default", 1)
+    assert sorted(inputs.tensors) == ["parts[0]", "parts[1]"]
+    inputs.tensors["parts[1]"].zero_()
+    assert inputs.changed() == ["parts[1]"]
+    inputs.restore()
+    assert inputs.changed() == []
+    assert torch.equal(
+        reference.expected(inputs)[0],
+        torch.cat([inputs.tensors["parts[0]"], inputs.tensors["parts[1]"]]),
+    )
+
+
+def test_closing_gives_the_descriptors_back(opened):
+    inputs = opened("def f(x):\n    return x * 2").inputs("default", 1)
+    segments = inputs.segments
+    assert all(segment.fd >= 0 for segment in segments)
+    inputs.close()
+    assert all(segment.fd == -1 for segment in segments)
