@@ -48,7 +48,7 @@ demo: $(STAMP)
 	echo "kopt optimize $$problem"; exec $(BIN)/kopt optimize $$problem
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check

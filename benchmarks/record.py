@@ -1,6 +1,6 @@
 """Runs `kopt optimize --json` on problems and records the results with versions and raw samples.
 
-    python benchmarks/record.py -o benchmarks/results/NAME.json PROBLEM [PROBLEM ...] -- --max-time 2m
+python benchmarks/record.py -o benchmarks/results/NAME.json PROBLEM [PROBLEM ...] -- --max-time 2m
 """
 
 from __future__ import annotations

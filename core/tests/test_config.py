@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kopt.config import Settings, find_config, parse_duration, resolve, run_config
 from kopt.errors import ConfigError, ExitCode
 from kopt.model.budget import Budget

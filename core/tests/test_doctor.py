@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from kopt.doctor import examine
 from kopt.machine import gpu_names
 from kopt.model.check import Check
@@ -45,7 +47,15 @@ def test_every_row_that_is_not_ok_has_its_fix(distributions: Any) -> None:
     assert {"kopt", "python", "c++ compiler", "torch", "triton", "GPU", "ncu", "LLM endpoint",
             "cache"} == set(found)  # fmt: skip
     assert all(check.fix for check in found.values() if check.state != "ok")
-    # Only these two are distributions, and this test has hidden them.
+
+
+def test_torch_is_needed_and_triton_is_not(
+    distributions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distributions.hide_others()
+    # Looks for a distribution only where this test's own are.
+    monkeypatch.setattr(sys, "path", [str(distributions.site)])
+    found = rows()
     assert (found["torch"].state, found["triton"].state) == ("fail", "warn")
     assert found["torch"].fix == "pip install kopt-torch (it brings torch)"
 

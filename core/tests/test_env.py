@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from kopt import env
 from kopt.settings import SETTINGS
 

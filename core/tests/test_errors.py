@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 
-import kopt.errors
 import pytest
+
+import kopt.errors
 from kopt.errors import CandidateError, ExitCode, KoptError
 from kopt.model.verification import Status
 

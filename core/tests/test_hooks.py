@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kopt
 import pytest
+
+import kopt
 from kopt import hookspecs, logs
 from kopt.errors import (
     CandidateError,

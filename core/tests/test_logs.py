@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import kopt
 import pytest
 import structlog
+
+import kopt
 from kopt import logs
 
 SOURCES = Path(kopt.__file__).parent

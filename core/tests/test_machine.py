@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from kopt.errors import ConfigError, DeviceError
 from kopt.machine import (
     candidate_memory_limit,
@@ -52,7 +53,7 @@ def test_gpus_are_those_that_nvidia_smi_lists() -> None:
 @pytest.mark.usefixtures("two_gpus")
 def test_cpp_runs_on_the_cpu_of_a_machine_with_a_gpu() -> None:
     assert choose_device(None, ["cpp", "torch"]) == "cpu"
-    with pytest.raises(ConfigError, match="cpp runs on the CPU.*--device cpu"):
+    with pytest.raises(ConfigError, match=r"cpp runs on the CPU.*--device cpu"):
         choose_device("cuda", ["cpp"])
     with pytest.raises(ConfigError, match="cannot be compared"):
         choose_device(None, ["cpp", "triton"])
@@ -62,12 +63,12 @@ def test_cpp_runs_on_the_cpu_of_a_machine_with_a_gpu() -> None:
 def test_without_a_gpu_the_device_is_the_cpu() -> None:
     assert gpu_names() == ()
     assert choose_device(None) == "cpu"
-    with pytest.raises(DeviceError, match="no NVIDIA GPU.*kopt doctor"):
+    with pytest.raises(DeviceError, match=r"no NVIDIA GPU.*kopt doctor"):
         choose_device("cuda")
 
 
 def test_a_gpu_language_is_not_timed_on_the_cpu() -> None:
-    with pytest.raises(DeviceError, match="kopt verify.*--target sm_90.*--backend cpp"):
+    with pytest.raises(DeviceError, match=r"kopt verify.*--target sm_90.*--backend cpp"):
         refuse_untimeable("triton", "cpu")
     refuse_untimeable("triton", "cuda")
     refuse_untimeable("cpp", "cpu")

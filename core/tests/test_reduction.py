@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kopt.errors import ProblemError
 from kopt.model.problem import InputSpec, Problem, ReferenceSource, Workload
 from kopt.reduction import MOST_ELEMENTS, interpretable, sizes_text
@@ -59,9 +60,7 @@ def test_workloads_that_become_equal_are_one() -> None:
 
 def test_many_dimensions_are_made_smaller_still() -> None:
     shape = ("a", "b", "c", "d")
-    reduced = interpretable(
-        problem(shape, workloads=(sized(a=112, b=64, c=512, d=512),))
-    )
+    reduced = interpretable(problem(shape, workloads=(sized(a=112, b=64, c=512, d=512),)))
     sizes = reduced.workloads[0].sizes
     assert sizes["a"] * sizes["b"] * sizes["c"] * sizes["d"] <= MOST_ELEMENTS
     assert sizes["c"] == sizes["d"]

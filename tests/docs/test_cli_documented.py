@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer.main
+
 from kopt.cli.app import app
 
 ROOT_COMMAND: Any = typer.main.get_command(app)
@@ -103,5 +104,7 @@ def test_pages_use_verbs_and_options_that_exist(page: Path) -> None:
 
 
 def test_the_check_finds_uses() -> None:
-    text = "    kopt optimize PROBLEM --search beam -o a.b=1  # why\n`kopt show last`\nkopt makes.\n"
+    text = (
+        "    kopt optimize PROBLEM --search beam -o a.b=1  # why\n`kopt show last`\nkopt makes.\n"
+    )
     assert [words[0] for words in used(text)] == ["optimize", "show"]

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from kopt import ExitCode, Status, errors
 from kopt.errors import KoptError
 

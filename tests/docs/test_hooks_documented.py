@@ -33,7 +33,8 @@ def bodies(root: Path) -> dict[str, str]:
 def test_every_hook_has_its_heading_with_its_arguments(root: Path) -> None:
     documented = HEADING.findall(page(root))
     declared = [
-        (name, ", ".join(inspect.signature(function).parameters)) for name, function in HOOKS.items()
+        (name, ", ".join(inspect.signature(function).parameters))
+        for name, function in HOOKS.items()
     ]
     assert documented == declared
 

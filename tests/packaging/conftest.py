@@ -40,7 +40,10 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def distributions() -> list[Distribution]:
     """The core first, then every plugin."""
-    folders = [ROOT / "core", *sorted(path.parent for path in ROOT.glob("plugins/*/*/pyproject.toml"))]
+    folders = [
+        ROOT / "core",
+        *sorted(path.parent for path in ROOT.glob("plugins/*/*/pyproject.toml")),
+    ]
     return [
         Distribution(folder, tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")))
         for folder in folders

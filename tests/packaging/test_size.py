@@ -26,7 +26,9 @@ def lines(path: Path) -> int:
 
 def test_the_count_includes_decorators(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
-    path.write_text("class A:\n    @property\n    def f(self):\n        return 1\n", encoding="utf-8")
+    path.write_text(
+        "class A:\n    @property\n    def f(self):\n        return 1\n", encoding="utf-8"
+    )
     assert list(functions(path)) == [(f"{path}:3 f", 3)]
 
 

@@ -19,13 +19,19 @@ VAGUE = re.compile(r"^(utils?|common|base|helpers?|misc)$")
 
 def entries(folder: Path) -> set[str]:
     """Return what lies in a folder, without what tools leave there."""
-    return {path.name for path in folder.iterdir() if not re.match(r"__pycache__|\..*_cache|.*\.egg-info", path.name)}
+    return {
+        path.name
+        for path in folder.iterdir()
+        if not re.match(r"__pycache__|\..*_cache|.*\.egg-info", path.name)
+    }
 
 
 def test_a_plugin_is_two_files_and_two_folders(plugins: list[Distribution]) -> None:
     assert plugins
     for plugin in plugins:
-        assert entries(plugin.folder) == {"pyproject.toml", "README.md", "src", "tests"}, plugin.name
+        assert entries(plugin.folder) == {"pyproject.toml", "README.md", "src", "tests"}, (
+            plugin.name
+        )
         assert entries(plugin.folder / "src") == {plugin.package}, plugin.name
         assert plugin.folder.name == plugin.name
         assert plugin.folder.parent.name in KINDS

@@ -8,9 +8,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import kopt
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+import kopt
 
 if TYPE_CHECKING:
     from conftest import Distribution

@@ -15,10 +15,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import kopt
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import kopt
 
 if TYPE_CHECKING:
     from conftest import Distribution
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
 # The fixtures build and install for a minute: one process shall have them all.
 pytestmark = [pytest.mark.xdist_group("wheels"), pytest.mark.slow]
 
-NEEDED_FOR_CPP = ("kopt-torch", "kopt-cpp", "kopt-verify", "kopt-starters", "kopt-autotune", "kopt-search")
+NEEDED_FOR_CPP = (
+    "kopt-torch",
+    "kopt-cpp",
+    "kopt-verify",
+    "kopt-starters",
+    "kopt-autotune",
+    "kopt-search",
+)
 REFERENCE = """\
 import torch
 
@@ -109,7 +117,9 @@ class Environment:
         self._venv = place / "venv"
         self.folder = place / "elsewhere"
         self.folder.mkdir()
-        self._sources = [argument for source in sources for argument in ("--find-links", str(source))]
+        self._sources = [
+            argument for source in sources for argument in ("--find-links", str(source))
+        ]
         venv.create(self._venv, with_pip=True)
         kept = {"PATH", "HOME", "LANG", "TMPDIR"}
         self._variables = {name: value for name, value in os.environ.items() if name in kept}

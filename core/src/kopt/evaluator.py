@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from pydantic import Field
+
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device
 from kopt.model.evaluation import Evaluation
@@ -35,7 +37,7 @@ class Opening(Record):
     baselines: tuple[Baseline, ...]
     fastest: str
     """The fastest correct baseline: what a search is measured against."""
-    failed_baselines: dict[str, str] = {}
+    failed_baselines: dict[str, str] = Field(default_factory=dict)
     """Name to reason."""
     noise: float
     copy_ms: dict[str, float]

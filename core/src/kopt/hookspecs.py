@@ -117,9 +117,7 @@ def kopt_propose(
 
 
 @hookspec(firstresult=True)
-def kopt_build(
-    problem: Problem, candidate: Candidate, context: BuildContext
-) -> Executable | None:
+def kopt_build(problem: Problem, candidate: Candidate, context: BuildContext) -> Executable | None:
     """Build a candidate (role ``backend``; first result). Called in a candidate process.
 
     Return None where the language is another backend's. Raise CandidateError with the status and

@@ -203,9 +203,11 @@ class Session:
     def _plugin_failed(self, failure: PluginFailure) -> None:
         self._write(
             PluginFailed(
-                plugin=f"{failure.role}.{failure.plugin} ({failure.source})", hook=failure.hook,
-                message=failure.error, retired=failure.retired,
-            )  # fmt: skip
+                plugin=f"{failure.role}.{failure.plugin} ({failure.source})",
+                hook=failure.hook,
+                message=failure.error,
+                retired=failure.retired,
+            )
         )
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from kopt.cli.config import show_config
 from kopt.config import resolve
 from kopt.settings import SETTINGS

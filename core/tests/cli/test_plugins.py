@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from kopt.cli.plugins import show_plugins
 from kopt.errors import UnknownPluginError
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kopt.errors import ProblemError
 from kopt.formats.kernelbench import KernelBenchFormat
 from kopt.model.problem import Workload

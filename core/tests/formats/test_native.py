@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kopt.errors import ProblemError
 from kopt.formats.dtypes import KIND_OF
 from kopt.formats.native import NativeFormat, problem_from_toml

@@ -12,6 +12,7 @@ import cloudpickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kopt.errors import ProblemError
 from kopt.formats.pickled import problem_from_function
 from kopt.model.problem import InputSpec

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kopt.errors import ProblemError
 from kopt.formats.excerpt import excerpt
 from kopt.formats.native import NativeFormat

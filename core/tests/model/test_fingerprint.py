@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kopt.model.candidate import Candidate, Knob
 from kopt.model.fingerprint import fingerprint
 

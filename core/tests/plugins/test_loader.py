@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import kopt
 import pytest
+
+import kopt
 from kopt.errors import (
     PluginInterfaceError,
     PluginLoadError,

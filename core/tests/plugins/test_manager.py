@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import kopt
 import pluggy
 import pytest
+
+import kopt
 from kopt import hookspecs
 from kopt.errors import PluginInterfaceError
 from kopt.plugins.catalog import PluginInfo

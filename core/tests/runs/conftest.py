@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from kopt.evaluator import Baseline, Opening
 from kopt.model.candidate import Candidate, Knob
 from kopt.model.device import Device

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from kopt.errors import RunStoreError
 from kopt.runs.builds import BuildCache
 

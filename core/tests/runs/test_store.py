@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from kopt.errors import RunStoreError
 from kopt.evaluator import Opening
 from kopt.model.budget import Spend

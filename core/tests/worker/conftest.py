@@ -86,7 +86,7 @@ def recipe(problem: Problem, reference: PlainReference, tmp_path: Path) -> Proce
         "architecture": "native", "argument_names": ["x"], "cache": str(tmp_path / "cache"),
         "plugins": [list(BACKEND)],
     }  # fmt: skip
-    return ProcessRecipe(tmp_path / "cache", 3 << 30, opening)
+    return ProcessRecipe(tmp_path / "cache", 1 << 30, opening)
 
 
 @pytest.fixture

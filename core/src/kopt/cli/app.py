@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -21,6 +22,9 @@ from kopt.cli import (
 )
 from kopt.cli.options import Group
 from kopt.errors import ExitCode, KoptError
+
+_CTRL_C = 130
+"""What typer makes of a KeyboardInterrupt that a verb lets through."""
 
 app = typer.Typer(
     name="kopt",
@@ -75,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; every KoptError becomes one message and its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(args=given, standalone_mode=False)
+        code = app(args=given, prog_name="kopt", standalone_mode=False)
     except KoptError as error:
         _say(str(error))
         sys.exit(int(error.exit_code))
@@ -87,6 +91,9 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(int(ExitCode.INTERRUPTED))
     except Exception as error:  # noqa: BLE001 - the last resort: a message, and exit code 3
         sys.exit(_usage_or_internal(error, given))
+    if code == _CTRL_C:
+        _say("interrupted")
+        code = int(ExitCode.INTERRUPTED)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -97,7 +104,8 @@ def _usage_or_internal(error: Exception, given: list[str]) -> int:
             error.show()  # type: ignore[attr-defined]
         return int(ExitCode.USAGE)
     if "-v" in given or "--verbose" in given:
-        raise error
+        traceback.print_exception(error)
+        return int(ExitCode.INTERNAL)
     _say(f"internal error: {type(error).__name__}: {error} (kopt -v ... shows where)")
     return int(ExitCode.INTERNAL)
 

@@ -100,13 +100,17 @@ def default_entry(source: str, language: str) -> str:
     if language in {"cpp", "cuda"}:
         found = re.findall(r'extern\s+"C"[^;{]*?\b([A-Za-z_]\w*)\s*\(', source)
     else:
-        found = re.findall(r"^(?:class|def)\s+(ModelNew|kernel_function|custom_kernel)\b", source, re.M)
+        found = re.findall(
+            r"^(?:class|def)\s+(ModelNew|kernel_function|custom_kernel)\b", source, re.M
+        )
     if not found:
-        wanted = 'extern "C" function' if language in {"cpp", "cuda"} else (
-            "class ModelNew, def kernel_function or def custom_kernel"
+        wanted = (
+            'extern "C" function'
+            if language in {"cpp", "cuda"}
+            else ("class ModelNew, def kernel_function or def custom_kernel")
         )
         raise KernelFileError(f"no entry point: no {wanted}, and no entry = ... in a kopt header")
-    return found[0]
+    return str(found[0])
 
 
 def load_kernel(path: Path, *, language: str | None = None) -> Candidate:

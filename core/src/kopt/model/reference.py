@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,18 +29,24 @@ class InputSet(Protocol):
     distribution: str
     call: CallSpec
     """Arguments, state and outputs as references."""
-    outputs: list[Any]
-    """The judge's views of the output buffers."""
-    tensors: dict[str, Any]
-    """The judge's views of the input and state tensors, by name."""
 
     @property
-    def segments(self) -> list[SharedSegment]:
+    def outputs(self) -> list[Any]:
+        """The judge's views of the output buffers."""
+        ...
+
+    @property
+    def tensors(self) -> dict[str, Any]:
+        """The judge's views of the input and state tensors, by name."""
+        ...
+
+    @property
+    def segments(self) -> Sequence[SharedSegment]:
         """The shared segments behind ``call``, to be announced before it is bound."""
         ...
 
     @property
-    def results(self) -> list[tuple[str, Any]]:
+    def results(self) -> Sequence[tuple[str, Any]]:
         """What a call has to get right: output buffers, then arguments changed in place, by name."""
         ...
 

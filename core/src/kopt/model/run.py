@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from kopt.model.budget import Budget, Spend
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device
 from kopt.model.evaluation import Evaluation
+from kopt.model.measurement import Measurement
 from kopt.model.problem import Problem
 from kopt.model.record import Record
-from kopt.model.measurement import Measurement
 
 RunStatus = Literal["running", "improved", "not-improved", "interrupted", "failed"]
 
@@ -29,7 +31,7 @@ class RunConfig(Record):
     judges: tuple[str, ...] = ()
     llm: str | None = None
     executor: str | None = None
-    options: dict[str, dict[str, object]] = {}
+    options: dict[str, dict[str, object]] = Field(default_factory=dict)
     """Plugin options, ``role.name`` to options."""
     device: Literal["cpu", "cuda"]
     budget: Budget = Budget()
@@ -53,18 +55,18 @@ class Run(Record):
     problem: Problem
     config: RunConfig
     device: Device | None = None
-    baselines: dict[str, Measurement] = {}
-    failed_baselines: dict[str, str] = {}
+    baselines: dict[str, Measurement] = Field(default_factory=dict)
+    failed_baselines: dict[str, str] = Field(default_factory=dict)
     copy_ms: float | None = None
     """A plain copy of the compulsory bytes, weighted as ``latency_ms`` is."""
     best: Evaluation | None = None
     """The winner as confirmed in a fresh process; None: nothing beat the baselines."""
     source_path: Path | None = None
     """The winner's source, in the run's folder."""
-    trials: dict[str, int] = {}
+    trials: dict[str, int] = Field(default_factory=dict)
     """Count by status."""
     spend: Spend = Spend()
-    plugins: dict[str, str] = {}
+    plugins: dict[str, str] = Field(default_factory=dict)
     """``role.name`` to distribution and version."""
 
     @property

@@ -135,12 +135,14 @@ class Journal:
         content = read_journal(folder, self.sources)
         self.entries = content.entries
         """What the journal held when it was opened."""
-        self._seq, self._size = len(content.entries), content.size
+        self._end = len(content.entries), content.size
+        """Entries and bytes that count."""
+        self._writing = b""
         try:
             self._handle = os.open(
                 self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
             )
-            os.ftruncate(self._handle, self._size)
+            os.ftruncate(self._handle, content.size)
             os.fsync(self._handle)
             sync_folder(folder)
         except OSError as error:
@@ -152,21 +154,39 @@ class Journal:
         Raises RunStoreError where it cannot be stored, or could not be read again: nothing of it
         is left in the journal then.
         """
-        entry = Entry(seq=self._seq, time=time.time(), event=event, spend=spend)
-        line = self._line(entry)
+        try:
+            self._settle()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        seq, size = self._end
+        entry = Entry(seq=seq, time=time.time(), event=event, spend=spend)
+        line = self._writing = self._line(entry)
         try:
             if os.write(self._handle, line) != len(line):
                 raise OSError("the disk took a part of the line only")
             os.fsync(self._handle)
         except OSError as error:
             with suppress(OSError):
-                os.ftruncate(self._handle, self._size)
-            raise RunStoreError(
-                f"{self._path} cannot be written: {error}; free some space, then kopt resume"
-            ) from error
-        self._seq += 1
-        self._size += len(line)
+                os.ftruncate(self._handle, size)
+            raise self._unwritable(error) from error
+        self._end = seq + 1, size + len(line)
+        self._writing = b""
         return entry
+
+    def _settle(self) -> None:
+        """Count or cut what an interrupt left uncounted; Ctrl-C may strike between any two steps."""
+        seq, size = self._end
+        found = os.fstat(self._handle).st_size
+        if self._writing and found == size + len(self._writing):
+            self._end = seq + 1, found
+        elif found != size:
+            os.ftruncate(self._handle, size)
+        self._writing = b""
+
+    def _unwritable(self, error: OSError) -> RunStoreError:
+        return RunStoreError(
+            f"{self._path} cannot be written: {error}; free some space, then kopt resume"
+        )
 
     def close(self) -> None:
         """Close the file."""

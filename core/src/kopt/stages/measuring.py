@@ -154,9 +154,7 @@ def _pair(name: str, own: _Samples, other: _Samples, rng: random.Random) -> Pair
     )
 
 
-def summarise(
-    workloads: Sequence[WorkloadMeasurement], plan: Plan, noise: float
-) -> Measurement:
+def summarise(workloads: Sequence[WorkloadMeasurement], plan: Plan, noise: float) -> Measurement:
     """Combine workloads: weighted mean latency, weighted geometric mean speedups."""
     total = sum(w.weight for w in workloads)
     names = [pair.baseline for pair in workloads[0].pairs]

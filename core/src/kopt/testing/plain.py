@@ -69,7 +69,7 @@ class PlainBackend:
             raise CandidateError(Status.PARSE_ERROR, f"line {error.lineno}: {error.msg}") from error
         except CandidateError:
             raise
-        except BaseException as error:  # noqa: BLE001 - SystemExit is the candidate's fault too
+        except BaseException as error:
             raise CandidateError(Status.LAUNCH_FAILED, f"importing it raised {error!r}") from error
         seconds = time.monotonic() - start
         return PlainExecutable(

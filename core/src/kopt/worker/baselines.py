@@ -158,11 +158,13 @@ class BaselineBench:
         judge = self._judge
         measured = [
             measuring.measure_workload(
-                workload, judge.reference.signature.workloads[workload.name].compulsory_bytes,
+                workload,
+                judge.reference.signature.workloads[workload.name].compulsory_bytes,
                 self.subject(name, workload.name),
                 {label: self.subject(other, workload.name) for label, other in others.items()},
-                plan, judge.rng,
-            )  # fmt: skip
+                plan,
+                judge.rng,
+            )
             for workload in judge.timing.workloads
         ]
         return measuring.summarise(measured, plan, self.noise)

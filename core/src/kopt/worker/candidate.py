@@ -95,7 +95,9 @@ class CandidateServer:
             device, order["architecture"], tuple(order["argument_names"]),
             BuildCache(Path(order["cache"])),
         )  # fmt: skip
-        self._hooks = Hooks.load([(role, name, options) for role, name, options in order["plugins"]])
+        self._hooks = Hooks.load(
+            [(role, name, options) for role, name, options in order["plugins"]]
+        )
         return {}
 
     def _build(self, order: Reply, fds: list[int]) -> Reply:

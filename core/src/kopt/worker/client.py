@@ -85,7 +85,10 @@ class LocalEvaluator:
         )  # fmt: skip
         theirs.close()
         self._channel = Channel(ours)
-        self._channel.send(self._settings.to_json())
+        try:
+            self._channel.send(self._settings.to_json())
+        except ChannelClosedError as error:
+            raise JudgeLostError(self._last_words()) from error
 
     def _send(self, op: str, fields: dict[str, Any]) -> int:
         assert self._channel is not None, "open() comes first"

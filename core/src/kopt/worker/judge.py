@@ -185,11 +185,13 @@ class Judge:
         with self._lock.exclusive():
             measured = [
                 measuring.measure_workload(
-                    workload, self.reference.signature.workloads[workload.name].compulsory_bytes,
+                    workload,
+                    self.reference.signature.workloads[workload.name].compulsory_bytes,
                     TimedTrial(trial, self.timing.of(workload.name)),
                     {name: self._bench.subject(name, workload.name) for name in names},
-                    plan, self.rng,
-                )  # fmt: skip
+                    plan,
+                    self.rng,
+                )
                 for workload in self.timing.workloads
             ]
         self.timing.check_unchanged()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import itertools
@@ -48,10 +49,8 @@ class Segment:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-        try:
+        with contextlib.suppress(BufferError):  # a tensor still looks at it: closed with that
             self.map.close()
-        except BufferError:
-            pass  # a tensor still looks at it: the garbage collector closes it later
 
 
 def _anonymous_file(nbytes: int) -> int:
@@ -87,10 +86,8 @@ class MappedMemory:
         self._handles.pop(segment, None)
         mapped = self._maps.pop(segment, None)
         if mapped is not None:
-            try:
+            with contextlib.suppress(BufferError):  # still viewed by a candidate's tensor
                 mapped.close()
-            except BufferError:
-                pass  # still viewed by a candidate's tensor
 
     def is_cpu(self, ref: TensorRef) -> bool:
         """Whether the tensor lies in CPU memory."""

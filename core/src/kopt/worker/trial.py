@@ -69,9 +69,7 @@ class ProcessTrial:
                     self._process.order("attach", self._run_seconds, fds, segment=announcement)
                     self._process.attached.add(segment.id)
             call_id = next(_call_ids)
-            self.order(
-                "bind", key=self.candidate.id, call_id=call_id, call=inputs.call.to_json()
-            )
+            self.order("bind", key=self.candidate.id, call_id=call_id, call=inputs.call.to_json())
             self._bound[id(inputs)] = inputs, call_id
         return self._bound[id(inputs)][1]
 
@@ -137,8 +135,6 @@ class TimedTrial:
     def _order_ms(self, launches: int, *, device_clock: bool) -> tuple[float, float | None]:
         calls = [self._calls[self._turn]] if self._in_place else self._calls
         start = time.perf_counter()
-        reply = self._trial.order(
-            "time", calls=calls, launches=launches, device_clock=device_clock
-        )
+        reply = self._trial.order("time", calls=calls, launches=launches, device_clock=device_clock)
         wall_ms = (time.perf_counter() - start) * 1e3
         return wall_ms, self._trial.device_time(reply, wall_ms) if device_clock else None

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from kopt.errors import CandidateError
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.verification import Status

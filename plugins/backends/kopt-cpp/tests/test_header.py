@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from kopt.errors import CandidateError, KernelFileError
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.values import CallSpec, DictValue, NamedValue, ScalarValue, TensorRef

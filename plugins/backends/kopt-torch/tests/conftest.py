@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from kopt.model.problem import InputSpec, Problem, ReferenceSource
 from kopt.testing.problems import function_problem
 from kopt.testing.trials import Trials

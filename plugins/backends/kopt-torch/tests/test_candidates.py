@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kopt.errors import CandidateError
 from kopt.formats.pickled import problem_from_function
 from kopt.model.kernel_file import parse_kernel
@@ -134,7 +135,10 @@ def test_a_candidate_gets_the_references_state(trials, model, source, language):
     [
         (FUNCTION.replace(" + linear_bias", ""), Status.WRONG),
         (FUNCTION.replace("norm_running_mean) * scale", "0) * scale"), Status.WRONG),
-        (FUNCTION.replace("return torch", "norm_weight.mul_(2); return torch"), Status.MUTATES_INPUT),
+        (
+            FUNCTION.replace("return torch", "norm_weight.mul_(2); return torch"),
+            Status.MUTATES_INPUT,
+        ),
         (MODEL_NEW.replace("self.norm.bias", "0"), Status.WRONG),
     ],
 )

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kopt_torch.checksum import checksum
 
 _LARGEST = 3 * 8192 + 17
@@ -58,4 +59,6 @@ def test_rows_that_change_places_change_it():
 
 
 def test_nothing_has_a_checksum_too():
-    assert checksum(torch.zeros(0, dtype=torch.uint8)) == checksum(torch.zeros(0, dtype=torch.uint8))
+    assert checksum(torch.zeros(0, dtype=torch.uint8)) == checksum(
+        torch.zeros(0, dtype=torch.uint8)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from kopt.model.problem import InputSpec, Problem, ReferenceSource
 from kopt.worker.segments import GUARD_BYTES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from kopt.formats.pickled import problem_from_function
 from kopt.model.problem import InputSpec
 from kopt_torch import reference as module
@@ -22,7 +23,9 @@ EXACT = {
     "x.sum(-1, dtype=torch.float32)": lambda x: x.sum(-1),
     "x * torch.tensor(0.1)": lambda x: x * 0.1,
     "x + torch.full((10,), 0.1)": lambda x: x + 0.1,
-    "x * torch.arange(10, dtype=torch.float32).div(3)": lambda x: x * torch.arange(10.0).double() / 3,
+    "x * torch.arange(10, dtype=torch.float32).div(3)": lambda x: (
+        x * torch.arange(10.0).double() / 3
+    ),
     "torch.zeros(6, 10).copy_(x / 3)": lambda x: x / 3,
     "torch.empty_like(x, dtype=torch.float16).copy_(x / 3)": lambda x: x / 3,
     "torch.linspace(0, 1, 10) + x": lambda x: torch.linspace(0, 1, 10, dtype=torch.float64) + x,
@@ -104,7 +107,9 @@ def whole_and_parts(reference, distribution="native"):
 )
 def test_slices_equal_the_whole(opened, monkeypatch, body):
     monkeypatch.setattr(module, "_CHUNK_BYTES", 3000)
-    reference = opened(f"def f(x):\n    return ({body.removeprefix('return ')})", spec("x", 101, 13))
+    reference = opened(
+        f"def f(x):\n    return ({body.removeprefix('return ')})", spec("x", 101, 13)
+    )
     for distribution in reference.distributions:
         whole, joined, answers, inputs = whole_and_parts(reference, distribution)
         assert len(answers) > 3

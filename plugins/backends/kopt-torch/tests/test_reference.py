@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import kopt
 import pytest
 import torch
+
+import kopt
 from kopt.errors import ProblemError
 from kopt.formats.pickled import problem_from_function
 from kopt.model.problem import InputSpec, OperatorCall, Workload
@@ -74,8 +75,12 @@ def test_another_kind_is_left_to_other_backends(problem):
     backend = TorchBackend(TorchBackend.Options())
     known = problem("def f(x):\n    return x")
     foreign = known.reference.model_copy(update={"kind": "of another framework"})
-    assert backend.kopt_open_reference(known.model_copy(update={"reference": foreign}), "cpu") is None
-    assert list(backend.kopt_baselines(known.model_copy(update={"reference": foreign}), "cpu")) == []
+    assert (
+        backend.kopt_open_reference(known.model_copy(update={"reference": foreign}), "cpu") is None
+    )
+    assert (
+        list(backend.kopt_baselines(known.model_copy(update={"reference": foreign}), "cpu")) == []
+    )
     assert isinstance(backend.kopt_open_reference(known, "cpu"), TorchReference)
 
 
@@ -144,7 +149,9 @@ def test_an_argument_named_as_a_parameter_is_refused(opened):
 
 
 def test_the_trace_names_values_and_operators(opened):
-    reference = opened("def f(x, y):\n    return (x + y).sum(-1, keepdim=True)", spec("x"), spec("y"))
+    reference = opened(
+        "def f(x, y):\n    return (x + y).sum(-1, keepdim=True)", spec("x"), spec("y")
+    )
     assert reference.signature.first.trace == (
         OperatorCall(
             name="aten.add.Tensor", inputs=("x", "y"), outputs=("%2",), shapes=((6, 10),)
@@ -199,7 +206,9 @@ def test_outputs_of_every_structure(opened):
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint8"])
 def test_integer_inputs_keep_dtype_and_range(opened, dtype):
     ids = InputSpec(name="ids", shape=(200,), dtype=dtype, distribution="integers", low=3, high=40)
-    reference = opened("def f(ids, table):\n    return table[ids.long()]", ids, spec("table", 40, 4))
+    reference = opened(
+        "def f(ids, table):\n    return table[ids.long()]", ids, spec("table", 40, 4)
+    )
     for distribution in reference.distributions:
         drawn = reference.inputs("default", 5, distribution).tensors["ids"]
         assert str(drawn.dtype) == f"torch.{dtype}"
@@ -221,7 +230,9 @@ def test_floating_inputs_keep_their_dtype(opened, dtype):
     reference = opened("def f(x):\n    return x * 2", spec("x", dtype=dtype))
     assert reference.distributions == ("native", "signed")
     for distribution in reference.distributions:
-        assert str(reference.inputs("default", 1, distribution).tensors["x"].dtype) == f"torch.{dtype}"
+        assert (
+            str(reference.inputs("default", 1, distribution).tensors["x"].dtype) == f"torch.{dtype}"
+        )
 
 
 def test_signed_inputs_are_left_out_where_the_reference_is_not_finite_on_them(opened):

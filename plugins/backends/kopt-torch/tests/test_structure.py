@@ -6,6 +6,7 @@ from collections import namedtuple
 
 import pytest
 import torch
+
 from kopt_torch.structure import flatten
 
 A, B, C = (torch.full((2,), float(i)) for i in range(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from kopt.errors import CandidateError
 from kopt.model.values import CallSpec, NamedValue, ScalarValue, TensorRef
 from kopt.model.verification import Status

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from kopt.errors import CandidateError
 from kopt.model.verification import Status
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from kopt.errors import CandidateError
 from kopt.model.values import CallSpec, NamedValue, TensorRef
 from kopt.model.verification import Status

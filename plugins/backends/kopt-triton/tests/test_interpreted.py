@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 import torch
+
 from kopt.errors import CandidateError
 from kopt.model.values import NamedValue, ScalarValue
 from kopt.model.verification import Status

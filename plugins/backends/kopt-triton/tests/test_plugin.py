@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 import pytest
+
 from kopt.errors import CandidateError
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.verification import Status

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from functools import cache
 
-import kopt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import kopt
 from kopt.model.verification import StageResult
 from kopt_search import Beam, Greedy
-from pydantic import ValidationError
 
 BLOCK = kopt.Knob(default=1, choices=tuple(range(1, 9)))
 

@@ -3,14 +3,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import kopt
 import optuna
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+
+import kopt
 from kopt.model.verification import StageResult
 from kopt_autotune import Autotune
-from pydantic import ValidationError
 
 PASSED = kopt.Verification(
     verifier="v",

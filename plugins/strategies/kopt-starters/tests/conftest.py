@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device, Target
 from kopt.model.problem import (

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from kopt.model.expressions import evaluate
 
 torch = pytest.importorskip("torch")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kopt.model.problem import Signature
 from kopt_starters.operators import OPERATORS
 from kopt_starters.recognition import recognise

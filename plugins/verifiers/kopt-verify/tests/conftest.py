@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.problem import Problem
 from kopt.model.verification import Verification

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kopt_verify.accuracy import Judgement, Yardstick, errors
 
 SINGLE, HALF, BRAIN = 2.0**-24, 2.0**-11, 2.0**-8
@@ -180,7 +182,7 @@ def test_rows_added_one_after_the_other_give_the_same_verdict(seed, units, cuts)
     whole = compare(result, reference, oracle)
     judgement = Judgement("out0", None)
     ends = [0, *sorted(set(cuts)), 2000]
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in itertools.pairwise(ends):
         rows = slice(start, end)
         judgement.add(result[rows], Yardstick(reference[rows], oracle[rows]))
     parts = judgement.verdict()

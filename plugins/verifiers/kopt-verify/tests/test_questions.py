@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+
 from kopt.errors import ProblemError
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.verification import Status

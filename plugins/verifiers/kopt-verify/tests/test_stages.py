@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from kopt.errors import CandidateError
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.problem import InputSpec, Workload

@@ -58,9 +58,7 @@ def _named(value: Value, memory: Memory) -> Any:
             return None  # lists and mappings cannot be passed to a C function
 
 
-def c_arguments(
-    expressions: list[str], names: dict[str, Any], knobs: dict[str, Any]
-) -> list[Any]:
+def c_arguments(expressions: list[str], names: dict[str, Any], knobs: dict[str, Any]) -> list[Any]:
     """Return the ctypes arguments: a pointer per tensor, int64 per integer, double per float.
 
     Raises CandidateError (PARSE_ERROR) where an expression is wrong.

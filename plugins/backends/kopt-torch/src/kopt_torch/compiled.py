@@ -17,7 +17,7 @@ def compiled(entry: Any) -> Any:
     if not inspect.isclass(entry):
         return torch.compile(entry)
 
-    class Compiled(entry):  # type: ignore[misc]
+    class Compiled(entry):
         def __init__(self, *arguments: Any, **keywords: Any) -> None:
             super().__init__(*arguments, **keywords)
             self.forward = torch.compile(super().forward)

@@ -60,9 +60,7 @@ def _from_specs(
     return Draw(names, values, keywords)
 
 
-def _one(
-    spec: InputSpec, workload: Workload, generator: torch.Generator, distribution: str
-) -> Any:
+def _one(spec: InputSpec, workload: Workload, generator: torch.Generator, distribution: str) -> Any:
     if spec.shape is None:
         return spec.value
     shape = tuple(
@@ -90,9 +88,7 @@ def _one(
     return values.to(dtype)
 
 
-def _normal(
-    shape: tuple[int, ...], distribution: str, options: dict[str, Any]
-) -> torch.Tensor:
+def _normal(shape: tuple[int, ...], distribution: str, options: dict[str, Any]) -> torch.Tensor:
     values = torch.randn(shape, **options)
     if distribution == "signed":
         values = signed_heavy(values, options["generator"])
@@ -109,9 +105,7 @@ def signed_heavy(values: torch.Tensor, generator: torch.Generator) -> torch.Tens
     return values
 
 
-def _from_file(
-    problem: Problem, function: ReferenceFunction, seed: int, distribution: str
-) -> Draw:
+def _from_file(problem: Problem, function: ReferenceFunction, seed: int, distribution: str) -> Draw:
     if function.get_inputs is None:
         raise ProblemError(f"problem {problem.name!r} names no inputs and has no get_inputs()")
     torch.manual_seed(seed)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import time
 from collections.abc import Callable, Mapping
+from time import perf_counter  # bound here: a candidate may replace what the module holds
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kopt.errors import CandidateError
 from kopt.model.values import (
-    CallClaim, CallSpec, DictValue, ListValue, OutputClaim, ScalarValue, TensorRef,
+    CallClaim,
+    CallSpec,
+    DictValue,
+    ListValue,
+    OutputClaim,
+    ScalarValue,
+    TensorRef,
 )  # fmt: skip
 from kopt.model.verification import Status
 from kopt_torch.modules import ModuleCopies
@@ -24,6 +30,7 @@ if TYPE_CHECKING:
     from kopt.model.evaluation import Build
     from kopt.model.executable import BoundCall, Memory
     from kopt.model.values import NamedValue, Value
+
 
 class PythonExecutable:
     """An entry that takes and returns tensors; see kopt.model.executable.Executable."""
@@ -109,12 +116,12 @@ def _behind_pause(
     count = len(steps)
     torch.cuda.synchronize()
     torch.cuda._sleep(int(pause_ms * _cycles_per_ms()))
-    begun = time.perf_counter()
+    begun = perf_counter()
     start.record()
     for index in range(launches):
         steps[index % count]()
     end.record()
-    queued_ms = (time.perf_counter() - begun) * 1e3
+    queued_ms = (perf_counter() - begun) * 1e3
     torch.cuda.synchronize()
     return float(start.elapsed_time(end)), queued_ms
 
@@ -226,7 +233,7 @@ _CUDA_FAULTS = (
 )
 
 
-class _as_candidate_error(contextlib.AbstractContextManager[None]):  # noqa: N801 - reads as a verb
+class _as_candidate_error(contextlib.AbstractContextManager[None]):
     """Turn exceptions of candidate code into CandidateError with a status."""
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:

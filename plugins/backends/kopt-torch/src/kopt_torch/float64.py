@@ -25,9 +25,7 @@ def widened(tree: Any) -> Any:
 class Float64Mode(TorchDispatchMode):
     """Replace narrow floating dtypes in operator arguments by float64: casts cannot round."""
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator with widened dtypes."""
         args = tree_map(_wide_dtype, args)
         kwargs = tree_map(_wide_dtype, kwargs or {})

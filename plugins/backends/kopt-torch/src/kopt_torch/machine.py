@@ -122,5 +122,3 @@ def _cuda_copy_ms(source: torch.Tensor, target: torch.Tensor) -> float:
     end.record()
     torch.cuda.synchronize()
     return float(start.elapsed_time(end))
-
-

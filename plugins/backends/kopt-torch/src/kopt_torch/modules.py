@@ -77,7 +77,7 @@ def load_entry(candidate: Candidate, folder: Path) -> Any:
         raise CandidateError(Status.PARSE_ERROR, f"line {error.lineno}: {error.msg}") from error
     except CandidateError:
         raise
-    except BaseException as error:  # noqa: BLE001 - SystemExit at import is the candidate's fault
+    except BaseException as error:
         detail = f"importing it raised {type(error).__name__}: {error}"
         raise CandidateError(Status.LAUNCH_FAILED, detail) from error
     entry = getattr(module, candidate.entry, None)

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from kopt.errors import ProblemError
 from kopt.model.problem import ArgumentInfo, Signature, TensorInfo, WorkloadSignature
 from kopt.model.reference import Answer
+from kopt.worker.segments import ITEM_BYTES
 from kopt_torch import drawing, machine
 from kopt_torch.drawing import Draw, draw
 from kopt_torch.inputs import TorchInputs
@@ -18,7 +19,7 @@ from kopt_torch.likeness import alike, close, content
 from kopt_torch.precision import apply_precision
 from kopt_torch.source import ReferenceFunction
 from kopt_torch.structure import flatten
-from kopt_torch.tensors import ITEM_BYTES, NAMES, all_finite
+from kopt_torch.tensors import NAMES, all_finite
 from kopt_torch.trace import TraceMode
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ class TorchReference:
         read = _tensor_bytes([drawn.values, drawn.keywords, state])
         written = sum(_bytes(info) for info in [*outputs, *mutated])
         if not outputs and not mutated:
-            raise ProblemError(f"the reference of {self.problem.name!r} returns {structure}, no tensor")
+            raise ProblemError(
+                f"the reference of {self.problem.name!r} returns {structure}, no tensor"
+            )
         return WorkloadSignature(
             arguments=arguments, outputs=outputs, structure=structure,
             compulsory_bytes=read + written, trace=trace,
@@ -115,6 +118,7 @@ class TorchReference:
     def _trace(self, drawn: Draw, state: dict[str, torch.Tensor]) -> tuple[OperatorCall, ...]:
         """Run the reference on shapes alone; what cannot run so has no trace."""
         with contextlib.suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True) as fake:
+
             def faked(value: Any) -> Any:
                 return fake.from_tensor(value) if isinstance(value, torch.Tensor) else value
 
@@ -174,7 +178,9 @@ class TorchReference:
         count = self._slices.get(inputs.workload, 1)
         extent = inputs.results[0][1].shape[0] if count > 1 else 0
         step = -(-extent // count)
-        parts = [slice(i, min(i + step, extent)) for i in range(0, extent, step)] if step else [None]
+        parts = (
+            [slice(i, min(i + step, extent)) for i in range(0, extent, step)] if step else [None]
+        )
         for rows in parts:
             expected = self._results(inputs, float64=False, rows=rows)
             yield Answer(

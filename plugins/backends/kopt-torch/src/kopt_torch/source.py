@@ -74,7 +74,9 @@ class ReferenceFunction:
             parameters = inspect.signature(target).parameters.values()
         except (TypeError, ValueError):
             return []
-        return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return [
+            p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
 
     def __call__(
         self, arguments: list[Any], keywords: Mapping[str, Any], state: dict[str, torch.Tensor]

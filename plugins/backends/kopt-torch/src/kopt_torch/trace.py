@@ -22,9 +22,7 @@ class TraceMode(TorchDispatchMode):
         self._kept: list[torch.Tensor] = list(named.values())
         self.calls: list[OperatorCall] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator and write it down."""
         result = func(*args, **(kwargs or {}))
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
@@ -33,10 +31,12 @@ class TraceMode(TorchDispatchMode):
             inputs = tuple(self._name(x) for x in leaves if isinstance(x, torch.Tensor))
             self.calls.append(
                 OperatorCall(
-                    name=str(func), inputs=inputs,
+                    name=str(func),
+                    inputs=inputs,
                     outputs=tuple(self._name(x) for x in outputs),
-                    shapes=tuple(tuple(x.shape) for x in outputs), scalars=_scalars(args, kwargs),
-                )  # fmt: skip
+                    shapes=tuple(tuple(x.shape) for x in outputs),
+                    scalars=_scalars(args, kwargs),
+                )
             )
         return result
 

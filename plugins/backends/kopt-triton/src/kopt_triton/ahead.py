@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from kopt.errors import CandidateError
-from kopt.model.values import CallSpec, TensorRef
-from kopt.model.verification import Status
 from triton.compiler.errors import CompilationError
 from triton.runtime import errors
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
+from kopt.errors import CandidateError
+from kopt.model.values import CallSpec, TensorRef
+from kopt.model.verification import Status
 from kopt_triton.architectures import Architecture
 from kopt_triton.cuda_stand_in import gpu_stand_in, replaced
 from kopt_triton.resources import KernelResources, from_tools, in_order

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import kopt
 from kopt.errors import CandidateError
 from kopt.model.verification import Status
-
 from kopt_triton.checks import installed, machine_checks
 
 if TYPE_CHECKING:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
+from time import perf_counter  # bound here: a candidate may replace what the module holds
 from typing import TYPE_CHECKING
 
 from kopt.errors import CandidateError
 from kopt.model.evaluation import Build
 from kopt.model.verification import Status
 from kopt_torch.modules import load_entry
-
 from kopt_triton.architectures import STAND_IN, named
 from kopt_triton.cuda_stand_in import gpu_stand_in
 from kopt_triton.executable import InterpretedExecutable, TritonExecutable, explained
@@ -26,7 +25,7 @@ def build(candidate: Candidate, context: BuildContext) -> TritonExecutable | Int
     Kernels are compiled when they are first launched: only then their arguments are known.
     Raises CandidateError.
     """
-    started = time.perf_counter()
+    started = perf_counter()
     folder = context.scratch()
     on_gpu = context.device is not None and context.device.kind == "cuda"
     architecture = None if on_gpu else named(context.architecture)
@@ -38,7 +37,7 @@ def build(candidate: Candidate, context: BuildContext) -> TritonExecutable | Int
         raise CandidateError(
             Status.PARSE_ERROR, f"entry {candidate.entry!r} is neither a function nor a class"
         )
-    made = Build(backend="triton", seconds=time.perf_counter() - started)
+    made = Build(backend="triton", seconds=perf_counter() - started)
     if on_gpu:
         return TritonExecutable(made, entry, candidate, folder)
     made = made.model_copy(update={"resources": {"interpreted": True}})

@@ -15,7 +15,6 @@ from kopt.model.values import CallSpec, DictValue, ListValue, TensorRef, Value
 from kopt.model.verification import Status
 from kopt_torch.executable import PythonExecutable
 from kopt_torch.tensors import OpenTensors
-
 from kopt_triton.ahead import compile_ahead
 from kopt_triton.architectures import STAND_IN, Architecture
 from kopt_triton.cuda_stand_in import gpu_stand_in

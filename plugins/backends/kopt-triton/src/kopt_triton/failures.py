@@ -7,10 +7,11 @@ import textwrap
 from pathlib import Path
 
 import torch
-from kopt.errors import CandidateError
-from kopt.model.verification import Status
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import InterpreterError, OutOfResources
+
+from kopt.errors import CandidateError
+from kopt.model.verification import Status
 
 # What the message says -> what helps.
 _COMPILE_FIXES = (

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 import triton.language as tl
-from kopt.errors import CandidateError
-from kopt.model.verification import Status
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from kopt.errors import CandidateError
+from kopt.model.verification import Status
 from kopt_triton.cuda_stand_in import replaced
 
 BFLOAT16 = (

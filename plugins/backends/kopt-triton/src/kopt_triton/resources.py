@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import triton
-from kopt.model.record import Record
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
+from kopt.model.record import Record
 from kopt_triton.architectures import Architecture
 
 _TOOL_SECONDS = 120

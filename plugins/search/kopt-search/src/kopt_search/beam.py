@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import kopt
 from pydantic import Field
 
+import kopt
 from kopt_search.stopping import StoppingOptions, stalled
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import kopt
-
 from kopt_search.stopping import StoppingOptions, stalled
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import kopt
 from pydantic import Field
+
+import kopt
 
 if TYPE_CHECKING:
     from kopt.model.history import History

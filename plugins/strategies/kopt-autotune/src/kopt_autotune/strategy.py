@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import kopt
 from pydantic import Field
 
+import kopt
 from kopt_autotune.sampling import sample
 from kopt_autotune.space import Setting, Space
 

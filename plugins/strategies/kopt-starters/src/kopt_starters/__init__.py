@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import kopt
 from pydantic import Field
 
+import kopt
 from kopt_starters.operators import OPERATORS
 from kopt_starters.recognition import recognise
 from kopt_starters.rendering import render

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kopt.model.candidate import Knob
-
 from kopt_starters.operator import Layout
 
 _BLOCKS = (64, 256, 1024, 2048)

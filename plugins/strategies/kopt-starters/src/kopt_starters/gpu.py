@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kopt.model.candidate import Knob
-
 from kopt_starters.operator import Layout, Structure
 
 _REGISTER_TILE = 32768

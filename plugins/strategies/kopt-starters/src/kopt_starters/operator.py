@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kopt.model.candidate import Knob
     from kopt.model.device import Device
-
     from kopt_starters.expression import Expression, Shape
 
 Arguments = Mapping[str, "Shape"]

@@ -10,7 +10,6 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from kopt.model.kernel_file import parse_kernel
-
 from kopt_starters.flow import plain_dtype
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from kopt.model.candidate import Candidate, Knob
     from kopt.model.device import Device
     from kopt.model.problem import ArgumentInfo
-
     from kopt_starters.operator import Structure
     from kopt_starters.recognition import Task
 

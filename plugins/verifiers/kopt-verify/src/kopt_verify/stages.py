@@ -25,7 +25,9 @@ _CHUNK = 1 << 26
 class StageFailedError(Exception):
     """A stage failed: with which status, and why."""
 
-    def __init__(self, stage: str, status: Status, evidence: str, ratio: float | None = None) -> None:
+    def __init__(
+        self, stage: str, status: Status, evidence: str, ratio: float | None = None
+    ) -> None:
         super().__init__(evidence)
         self.stage, self.status, self.evidence, self.ratio = stage, status, evidence, ratio
         self.passed: list[StageResult] = []
@@ -75,16 +77,19 @@ def _answer(
     claim = trial.run(inputs)
     evidence["smoke"].append(_smoke(claim, inputs))
     _untouched(trial, inputs)
-    runs = [[result for _, result in inputs.results]]
+    runs: list[list[torch.Tensor] | None] = [[result for _, result in inputs.results]]
     if poison or trial.problem.mutates:
-        runs = [[result.clone() for result in runs[0]]]
+        first = [result.clone() for _, result in inputs.results]
+        runs = [first]
     if poison:
-        said, again = _poison(trial, inputs, runs[0])
+        said, again = _poison(trial, inputs, first)
         evidence["poison"].append(said)
         # where both runs agree bit for bit, the second one's results need no copy
-        runs = [runs[0], again] if again or trial.problem.mutates else [
-            [result for _, result in inputs.results]
-        ]
+        runs = (
+            [first, again]
+            if again or trial.problem.mutates
+            else [[result for _, result in inputs.results]]
+        )
     if trial.problem.mutates:
         inputs.restore()
     for results in filter(None, runs):

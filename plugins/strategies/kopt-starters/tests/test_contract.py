@@ -1,0 +1,17 @@
+"""Starters keep the contract of strategies."""
+
+from __future__ import annotations
+
+from kopt_starters import Starters
+
+from kopt.testing import StrategyContract
+
+
+class TestStarters(StrategyContract):
+    def plugin(self) -> Starters:
+        return Starters(Starters.Options())
+
+
+class TestOneStructure(StrategyContract):
+    def plugin(self) -> Starters:
+        return Starters(Starters.Options(operators=("sum",), structures=1))
