@@ -15,7 +15,9 @@ class Flags:
             return
         for flag in ("-funroll-loops", "-fno-signed-zeros"):
             opening = "// /// kopt\n"
-            source = parent.candidate.source.replace(opening, f'{opening}// flags = ["{flag}"]\n', 1)
+            source = parent.candidate.source.replace(
+                opening, f'{opening}// flags = ["{flag}"]\n', 1
+            )
             child = parent.candidate.child(source, strategy="flags", idea=flag)
             yield child.model_copy(update={"values": parent.candidate.chosen})
 

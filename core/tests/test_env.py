@@ -44,11 +44,8 @@ def test_folders(clean: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean.setenv("XDG_CACHE_HOME", str(tmp_path))
     if sys.platform == "linux":
         assert env.cache_folder() == tmp_path / "kopt"
-    assert env.runs_folder() == Path(".kopt/runs")
     clean.setenv("KOPT_CACHE_DIR", "relative")
-    clean.setenv("KOPT_RUNS_DIR", "~/runs")
     assert env.cache_folder() == Path.cwd() / "relative"
-    assert env.runs_folder() == Path.home() / "runs"
 
 
 SECRETS = [

@@ -80,7 +80,7 @@ def test_the_strategy_of_the_guide_proposes(root: Path) -> None:
     """The plugin of docs/how-to/write-a-strategy.md, as it stands there."""
     page = root / "docs" / "how-to" / "write-a-strategy.md"
     source = blocks(page, "python")[0][1]
-    namespace: dict[str, Any] = {"__name__": "acme_kopt"}
+    namespace: dict[str, Any] = {"__name__": "own_kopt"}
     exec(compile(source, str(page), "exec"), namespace)
     flags = namespace["Flags"]
     strategy, parent = flags(flags.Options()), a_parent()

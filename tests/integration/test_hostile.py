@@ -7,8 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import kopt
 import pytest
+
+import kopt
 from kopt.model.evaluation import Evaluation
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.problem import InputSpec, Problem, ReferenceSource, Workload
@@ -112,9 +113,7 @@ BODIES: dict[str, tuple[str, Status]] = {
         Status.CRASHED,
     ),
 }
-RIGHT = DOUBLES[DOUBLES.index("extern") :].replace(
-    'extern "C" void rms_norm', "static void right"
-)
+RIGHT = DOUBLES[DOUBLES.index("extern") :].replace('extern "C" void rms_norm', "static void right")
 RIGHT = RIGHT.replace("num_threads(THREADS)", "").replace("FIRST", "0")
 
 SAY = """

@@ -74,12 +74,6 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("kopt", appauthor=False))
 
 
-def runs_folder() -> Path:
-    """Return the folder of the run folders: ``KOPT_RUNS_DIR``, else ``.kopt/runs``; not created."""
-    given = os.environ.get("KOPT_RUNS_DIR", "").strip()
-    return Path(given).expanduser() if given else Path(".kopt/runs")
-
-
 def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, str]:
     """Return the whole environment of a candidate process.
 

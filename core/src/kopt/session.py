@@ -170,9 +170,9 @@ class Session:
         return self._end(status, reason, best)
 
     def _end(self, status: RunStatus, reason: str, best: Evaluation | None) -> Run:
-        self._write(Finished(status=status, reason=reason))
         run = self._as_run(status, reason, best)
-        self._folder.write_result(run)
+        self._folder.write_result(run)  # first: a run that is said to have ended has a result
+        self._write(Finished(status=status, reason=reason))
         self._hooks.kopt_run_finished(run)
         self._reporter.finished(run)
         return run

@@ -94,7 +94,9 @@ def test_what_differs_in_white_space_and_comments_is_the_same():
     assert again.id != known.id
     past = [records.measured(known, 2.0)]
     assert run(Scripted({None: [again]}), past=past) == []
-    assert run(Scripted({None: [known, again]})) == [known.model_copy(update={"strategy": "scripted"})]
+    assert run(Scripted({None: [known, again]})) == [
+        known.model_copy(update={"strategy": "scripted"})
+    ]
 
 
 def test_what_differs_in_a_knob_or_a_flag_is_another():

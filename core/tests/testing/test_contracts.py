@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from pydantic import ConfigDict
 
 import kopt
 import kopt.testing
@@ -334,7 +335,7 @@ def test_a_judge_that_breaks_the_contract_is_caught(plugin, caught):
 
 class Lenient(Strategy):
     class Options(kopt.Options):
-        model_config = {"extra": "ignore"}
+        model_config = ConfigDict(extra="ignore")
 
 
 class Crashing(Strategy):

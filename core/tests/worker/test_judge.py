@@ -33,12 +33,15 @@ def hide():
     '''Start a process that has left group, session and parent.'''
     if os.fork():
         os.wait()
+        while not os.path.exists({path!r}):
+            time.sleep(0.01)
         return
     os.setsid()
     if os.fork():
         os._exit(0)
-    with open({path!r}, "w") as file:
+    with open({path!r} + ".part", "w") as file:
         file.write(str(os.getpid()))
+    os.rename({path!r} + ".part", {path!r})
     time.sleep(600)
 """
 

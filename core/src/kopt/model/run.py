@@ -60,7 +60,8 @@ class Run(Record):
     copy_ms: float | None = None
     """A plain copy of the compulsory bytes, weighted as ``latency_ms`` is."""
     best: Evaluation | None = None
-    """The winner as confirmed in a fresh process; None: nothing beat the baselines."""
+    """The fastest correct candidate, as confirmed in a fresh process; ``status`` says whether it
+    beat every baseline. None: no candidate was found correct and confirmed."""
     source_path: Path | None = None
     """The winner's source, in the run's folder."""
     trials: dict[str, int] = Field(default_factory=dict)

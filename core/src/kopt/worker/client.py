@@ -184,7 +184,20 @@ class LocalEvaluator:
     def _last_words(self) -> str:
         size = os.fstat(self._log.fileno()).st_size
         tail = os.pread(self._log.fileno(), 3000, max(0, size - 3000)).decode(errors="replace")
-        return f"the judge process died; it last said: {tail.strip() or 'nothing'}"
+        said = tail.strip() or "nothing (the reference, which runs in it, may have ended it)"
+        return f"the judge process {self._end()}; it last said: {said}"
+
+    def _end(self) -> str:
+        """Say how the process ended."""
+        try:
+            code = self._process.wait(timeout=2.0) if self._process is not None else None
+        except subprocess.TimeoutExpired:
+            return "closed its connection"
+        if code is None:
+            return "was not started"
+        if code < 0:
+            return f"died of {signal.Signals(-code).name}"
+        return f"exited with code {code}"
 
     def _kill(self) -> None:
         if self._channel is not None:

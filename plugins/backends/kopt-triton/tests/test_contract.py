@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import pytest
-from kopt_triton import TritonBackend
 
 from kopt.testing import BackendContract
+from kopt_triton import TritonBackend
 
 pytest.importorskip("triton")
 
@@ -38,7 +38,9 @@ def run({parameters}, BLOCK):
 """
 
 
-def source(parameters: str, arguments: str, body: str, before: str, after: str, factor="1.0") -> str:
+def source(
+    parameters: str, arguments: str, body: str, before: str, after: str, factor="1.0"
+) -> str:
     return _SOURCE.format(
         parameters=parameters, arguments=arguments, body=body, before=before, after=after,
         factor=factor,

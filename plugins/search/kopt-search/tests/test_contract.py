@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kopt_search import Beam, Greedy
-
 from kopt.testing import SearchContract
+from kopt_search import Beam, Greedy
 
 
 class TestBeam(SearchContract):

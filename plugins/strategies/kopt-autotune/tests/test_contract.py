@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kopt_autotune import Autotune
-
 from kopt.testing import StrategyContract
+from kopt_autotune import Autotune
 
 
 class TestSweeping(StrategyContract):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kopt_starters import Starters
-
 from kopt.testing import StrategyContract
+from kopt_starters import Starters
 
 
 class TestStarters(StrategyContract):

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kopt.model.problem import Signature
+from kopt_starters.expression import size
+from kopt_starters.flow import expression_of
 from kopt_starters.operators import OPERATORS
 from kopt_starters.recognition import recognise
 
@@ -294,6 +296,20 @@ def test_options_limit_operators_and_structures(trace, propose):
     assert len(propose(signature, "triton")) > 1
     assert len(propose(signature, "triton", structures=1)) == 1
     assert propose(signature, "triton", operators=("sum",)) == []
+
+
+def test_a_recurrence_does_not_double_its_expression_with_each_step(trace, propose):
+    def average(x):
+        state = x
+        for _ in range(16):
+            state = state + 0.25 * (x - state)
+        return state
+
+    signature = trace(average, x=torch.randn(4, 8))
+    expression = expression_of(signature.first)
+    assert expression is not None
+    assert size(expression) < 1000
+    assert propose(signature, "cpp") == []
 
 
 def test_importing_brings_in_neither_torch_nor_triton():

@@ -81,6 +81,19 @@ class Named:
 Expression = Leaf | Opaque | Apply | Reduce | Product | Total | Named
 
 
+def size(value: Expression) -> int:
+    """Return how many nodes an expression has, each counted as often as it is written out."""
+    match value:
+        case Leaf() | Opaque():
+            return 1
+        case Apply(source=source) | Reduce(source=source) | Named(source=source):
+            return 1 + size(source)
+        case Product(factors=factors):
+            return 1 + sum(map(size, factors))
+        case Total(terms=terms):
+            return 1 + sum(size(term) for _, term in terms)
+
+
 def broadcast(*shapes: Shape) -> Shape:
     """Return the common shape by the rules of broadcasting (the trace shows that there is one)."""
     rank = max(map(len, shapes), default=0)

@@ -16,6 +16,7 @@ from kopt_starters.expression import (
     power,
     product,
     reshaped,
+    size,
     total,
 )
 
@@ -27,6 +28,9 @@ _SAME = frozenset({"alias", "detach", "clone", "contiguous", "lift_fresh"})
 _RESHAPES = frozenset({"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten"})
 _REDUCTIONS = {"sum": "sum", "mean": "mean", "amax": "max", "max": "max"}
 _WIDE = frozenset({"float32", "float64"})
+_MOST_NODES = 200
+"""Larger than any operator known here. A value that is used twice per step of a recurrence is
+written out twice: without a bound, expressions would double with each step."""
 
 
 def plain_dtype(dtype: str) -> str:
@@ -83,6 +87,8 @@ def _step(
     found = _value(name, call, inputs, shape, output_dtype) if inputs else None
     for output in call.outputs:
         values[output] = Opaque(output, shape)
+    if found is not None and size(found) > _MOST_NODES:
+        found = None
     if call.outputs:
         values[call.outputs[0]] = found or Opaque(call.outputs[0], shape)
     if in_place and call.outputs != (changed,):
