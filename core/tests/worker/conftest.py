@@ -41,6 +41,9 @@ def plugins(distributions: Any, monkeypatch: pytest.MonkeyPatch, marker: str) ->
         },
     )
     monkeypatch.setenv("PYTHONPATH", str(distributions.site))
+    temporary = distributions.site.parent / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     yield
     gone = eventually(lambda: not marked(marker))
     left = [(p.pid, p.cmdline()) for p in marked(marker)]

@@ -51,6 +51,11 @@ def judge_of(marker: str) -> psutil.Process:
     return judge
 
 
+def homes(tmp_path: Path) -> list[Path]:
+    """Return the home folders of candidate processes that are still there."""
+    return list((tmp_path / "tmp").glob("kopt-candidate-*"))
+
+
 def kill_candidates(marker: str) -> None:
     children = judge_of(marker).children()
     assert children
@@ -259,6 +264,7 @@ def test_closing_ends_a_candidate_that_runs(
     evaluator.close()
     assert time.monotonic() - start < 30
     assert eventually(lambda: not marked(marker), 5.0)
+    assert not homes(tmp_path)
 
 
 def _until_closed(evaluator: LocalEvaluator, candidate: Candidate) -> Sequence[Evaluation]:
@@ -297,3 +303,4 @@ def test_a_session_that_is_killed_leaves_nobody(
     os.kill(session.pid, signal.SIGKILL)
     session.communicate()
     assert eventually(lambda: not marked(marker), 10.0)
+    assert not homes(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -84,6 +85,7 @@ def parse_kernel(
     Raises KernelFileError where the header is wrong or no entry point can be found.
     """
     header = dict(header_of(source))
+    _refuse_what_json_lacks(header)
     header.pop("language", None)
     knobs = {name: _knob(name, value) for name, value in header.pop("knobs", {}).items()}
     if strange := [n for n in knobs if not n.isidentifier() or not n.isascii()]:
@@ -93,6 +95,17 @@ def parse_kernel(
         language=language, source=source, entry=found, settings=header, knobs=knobs,
         parents=parents, strategy=strategy, idea=idea,
     )  # fmt: skip
+
+
+def _refuse_what_json_lacks(header: dict[str, Any]) -> None:
+    """Raise KernelFileError for dates, NaN and infinities: a run's journal could not hold them."""
+    try:
+        json.dumps(header, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise KernelFileError(
+            f"the kopt header holds a value that JSON does not have ({error}); use text, finite "
+            "numbers, true, false, lists or tables"
+        ) from error
 
 
 def default_entry(source: str, language: str) -> str:

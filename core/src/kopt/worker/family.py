@@ -10,12 +10,14 @@ from contextlib import suppress
 
 import psutil
 
+from kopt.errors import WorkerError
 from kopt.worker.limits import adopting
 
 living: dict[int, Callable[[], None]] = {}
 """Candidate processes that are meant to live, by id, and how each is ended."""
 births = threading.Lock()
 """Held while a child is started or orphans are looked for."""
+_closed = False
 _MOST_ROUNDS = 50
 """A candidate may start processes faster than they are found; each round kills a generation."""
 
@@ -68,8 +70,22 @@ def reap_orphans() -> bool:
     return any_found
 
 
+def close() -> None:
+    """Let no more be born, and end all that live: the judge is about to end."""
+    global _closed
+    with births:
+        _closed = True
+    end_all()
+
+
+def ensure_open() -> None:
+    """Raise WorkerError after ``close``; ask while holding ``births``."""
+    if _closed:
+        raise WorkerError("the judge is ending; it starts no more processes")
+
+
 def end_all() -> None:
-    """Kill every candidate process and whatever they left behind: the judge is about to end."""
+    """Kill every candidate process and whatever they left behind."""
     for kill in list(living.values()):
         kill()
     reap_orphans()

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from kopt.errors import CandidateError, KoptError
 from kopt.model.candidate import Candidate
+from kopt.worker import family
 from kopt.worker.baselines import BaselineLostError
 from kopt.worker.channel import Channel, ChannelClosedError
-from kopt.worker.family import end_all
 from kopt.worker.judge import Judge
 from kopt.worker.limits import adopt_orphans, allow_many_files, die_with_parent
 from kopt.worker.settings import JudgeSettings
@@ -55,7 +55,7 @@ class JudgeServer:
 
     def _end(self, code: int) -> NoReturn:
         self._channel.close()  # the deaths that follow are nobody's verdict
-        end_all()
+        family.close()
         os._exit(code)
 
     def _answer(self, settings: JudgeSettings, request: dict[str, Any]) -> None:

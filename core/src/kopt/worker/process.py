@@ -35,30 +35,32 @@ class CandidateProcess:
 
     def __init__(self, *, cache: Path, memory_limit: int, pooled: bool = False) -> None:
         """``pooled``: the C allocator keeps freed pages (see docs/explanation/measurement)."""
-        self.home = Path(tempfile.mkdtemp(prefix="kopt-candidate-"))
-        # Without a name: a candidate could put a pipe or a link in the place of a named file.
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
-        ours, theirs = socket.socketpair()
-        environment = candidate_environment(self.home, cache)
-        if pooled:
-            environment |= POOLED_ALLOCATOR
-        with family.births:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "kopt.worker.candidate", str(theirs.fileno()),
-                 str(memory_limit)],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._log,
-                stderr=self._log, cwd=self.home, env=environment, start_new_session=True,
-            )  # fmt: skip
-            family.living[self._process.pid] = self.kill
-        theirs.close()
-        self._channel = Channel(ours, _pidfd(self._process.pid))
-        self._number = 0
         self._killed = False
         self._end: CandidateError | None = None
+        self._number = 0
         self.attached: set[int] = set()
         self.uses = 0
         self.tainted = False
         """A failure may have left the process or its device context broken."""
+        with family.births:
+            family.ensure_open()
+            self._start(cache, memory_limit, POOLED_ALLOCATOR if pooled else {})
+            family.living[self.pid] = self.kill
+
+    def _start(self, cache: Path, memory_limit: int, allocator: dict[str, str]) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="kopt-candidate-"))
+        # Without a name: a candidate could put a pipe or a link in the place of a named file.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        ours, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "kopt.worker.candidate", str(theirs.fileno()),
+             str(memory_limit)],
+            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._log,
+            stderr=self._log, cwd=self.home, start_new_session=True,
+            env={**candidate_environment(self.home, cache), **allocator},
+        )  # fmt: skip
+        theirs.close()
+        self._channel = Channel(ours, _pidfd(self.pid))
 
     @property
     def pid(self) -> int:

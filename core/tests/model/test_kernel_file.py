@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from kopt.errors import KernelFileError
+from kopt.model.kernel_file import parse_kernel
+
+BODY = 'extern "C" void f(const float* x, float* out) { out[0] = x[0]; }\n'
+
+
+def header(*lines: str) -> str:
+    return "\n".join(["// /// kopt", *(f"// {line}" for line in lines), "// ///", BODY])
+
+
+def test_a_header_is_read() -> None:
+    found = parse_kernel(
+        header('entry = "f"', 'flags = ["-O2"]', "[knobs]", "N = [2, 4]"), "cpp", idea="i"
+    )
+    assert (found.entry, found.settings, found.chosen) == ("f", {"flags": ["-O2"]}, {"N": 2})
+
+
+def test_without_a_header_the_entry_is_found() -> None:
+    assert parse_kernel(BODY, "cpp").entry == "f"
+
+
+@pytest.mark.parametrize("value", ["2026-01-01", "nan", "inf", "[1.0, nan]"])
+def test_what_a_journal_cannot_hold_is_refused(value: str) -> None:
+    with pytest.raises(KernelFileError, match="JSON does not have"):
+        parse_kernel(header(f"flags = {value}"), "cpp")
+
+
+@pytest.mark.parametrize("name", ["'a-b'", "'1'", "'größe'"])
+def test_a_knob_has_a_name_that_a_kernel_can_use(name: str) -> None:
+    with pytest.raises(KernelFileError, match="use a name"):
+        parse_kernel(header("[knobs]", f"{name} = [1, 2]"), "cpp")
+
+
+def test_an_open_header_is_refused() -> None:
+    with pytest.raises(KernelFileError, match="not closed"):
+        parse_kernel("// /// kopt\n// entry = 'f'\n" + BODY, "cpp")
