@@ -166,7 +166,12 @@ def test_ctrl_c_outside_a_run_is_an_interruption(
         return 0
 
     monkeypatch.setattr(plugins, "show_plugins", interrupt)
-    said = kopt("plugins")
+    # A shell starts background jobs, and so this suite perhaps, with SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        said = kopt("plugins")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (said.code, said.out, said.err.strip()) == (2, "", "kopt: interrupted")
 
 
