@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from kopt.model.kernel_file import load_kernel
+
 pytest.importorskip("torch")
 
 REFERENCE = """
@@ -137,6 +139,8 @@ def test_optimize_ends_with_one_json_object(
     assert data["device"]["kind"] == "cpu"
     best = data["best"]
     assert Path(best["source_path"]).is_file()
+    kept = load_kernel(Path(best["source_path"]))
+    assert kept.chosen == best["knobs"]  # what is kept is what was measured
     assert (best["backend"], len(best["id"])) == ("cpp", 16)
     for interval in best["speedup"].values():
         assert set(interval) == {"median", "low", "high"}

@@ -193,7 +193,7 @@ class Session:
             failed_baselines=opening.failed_baselines if opening else {},
             copy_ms=_mean_copy(opening) if opening else None,
             best=best,
-            source_path=self._folder.source_path(best.candidate).absolute() if best else None,
+            source_path=self._folder.write_best(best.candidate).absolute() if best else None,
             trials=dict(sorted(counts.items())), spend=self.spend, plugins=self._hooks.sources(),
         )  # fmt: skip
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kopt.errors import KernelFileError
-from kopt.model.kernel_file import parse_kernel
+from kopt.model.kernel_file import parse_kernel, settled_source
 
 BODY = 'extern "C" void f(const float* x, float* out) { out[0] = x[0]; }\n'
 
@@ -38,3 +38,21 @@ def test_a_knob_has_a_name_that_a_kernel_can_use(name: str) -> None:
 def test_an_open_header_is_refused() -> None:
     with pytest.raises(KernelFileError, match="not closed"):
         parse_kernel("// /// kopt\n// entry = 'f'\n" + BODY, "cpp")
+
+
+@pytest.mark.parametrize("mark", ["//", "#"])
+@pytest.mark.parametrize("knob", ["[2, 4, 8]", "{default = 4, choices = [2, 4, 8]}"])
+def test_a_settled_source_says_what_was_measured(mark: str, knob: str) -> None:
+    lines = ["/// kopt", "entry = 'f' # why", "[knobs]", f"N = {knob}", "M = [true, false]", "///"]
+    body = "int x;\n# no header [knobs]\n"
+    source = "".join(f"{mark} {line}\n" for line in lines) + body
+    candidate = parse_kernel(source, "cpp").with_values("test", N=8, M=False)
+    again = parse_kernel(settled_source(candidate), "cpp")
+    assert again.chosen == candidate.chosen == {"N": 8, "M": False}
+    assert (again.knobs["N"].choices, again.entry) == ((2, 4, 8), "f")
+    assert settled_source(candidate).endswith(body)
+    assert parse_kernel(source, "cpp").chosen["N"] != 8
+
+
+def test_a_source_without_chosen_values_is_left_alone() -> None:
+    assert settled_source(parse_kernel(BODY, "cpp")) == BODY

@@ -97,6 +97,29 @@ def parse_kernel(
     )  # fmt: skip
 
 
+def settled_source(candidate: Candidate) -> str:
+    """Return the source with the chosen knob values as its header's defaults.
+
+    Whoever reads the file gets what was measured: ``parse_kernel(...).chosen`` is the candidate's.
+    """
+    if not candidate.values:
+        return candidate.source
+    import tomlkit
+
+    lines = candidate.source.splitlines(keepends=True)
+    start = next(i for i, line in enumerate(lines) if _OPEN.match(line))
+    end = next(i for i in range(start + 1, len(lines)) if _CLOSE.match(lines[i]))
+    mark = lines[start].strip().split("/// kopt")[0].strip()
+    text = "".join(re.sub(r"^\s*(#|//) ?", "", line) for line in lines[start + 1 : end])
+    header = tomlkit.parse(text)
+    for name, value in candidate.chosen.items():
+        knob = tomlkit.inline_table()
+        knob.update({"default": value, "choices": list(candidate.knobs[name].choices)})
+        header["knobs"][name] = knob
+    written = [f"{mark} {line}".rstrip() + "\n" for line in tomlkit.dumps(header).splitlines()]
+    return "".join([*lines[: start + 1], *written, *lines[end:]])
+
+
 def _refuse_what_json_lacks(header: dict[str, Any]) -> None:
     """Raise KernelFileError for dates, NaN and infinities: a run's journal could not hold them."""
     try:

@@ -63,7 +63,7 @@ class Run(Record):
     """The fastest correct candidate, as confirmed in a fresh process; ``status`` says whether it
     beat every baseline. None: no candidate was found correct and confirmed."""
     source_path: Path | None = None
-    """The winner's source, in the run's folder."""
+    """The winner's file in the run's folder, its knob values as the header's defaults."""
     trials: dict[str, int] = Field(default_factory=dict)
     """Count by status."""
     spend: Spend = Spend()

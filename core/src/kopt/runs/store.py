@@ -21,6 +21,7 @@ from pydantic import Field
 from kopt._version import __version__
 from kopt.errors import RunStoreError
 from kopt.model.candidate import Candidate
+from kopt.model.kernel_file import SUFFIX_OF, settled_source
 from kopt.model.problem import Problem
 from kopt.model.record import Record
 from kopt.model.run import Run, RunConfig, RunStatus
@@ -139,6 +140,18 @@ class RunFolder:
     def source_path(self, candidate: Candidate) -> Path:
         """Return where a journalled candidate's source lies."""
         return self.sources.path(source_id(candidate.source), candidate.language)
+
+    def write_best(self, candidate: Candidate) -> Path:
+        """Write a winner as ``best.<suffix>``, its knob values as the defaults, and return the path.
+
+        Raises RunStoreError.
+        """
+        path = self.path / f"best{SUFFIX_OF.get(candidate.language, '.txt')}"
+        try:
+            write_atomically(path, settled_source(candidate).encode())
+        except OSError as error:
+            raise RunStoreError(f"{path} cannot be written: {error}; free some space") from error
+        return path
 
     def write_result(self, run: Run) -> Path:
         """Write ``result.json`` and return its path. Raises RunStoreError."""
