@@ -80,7 +80,7 @@ def test_options_of_kopt_itself_are_listed(root: Path) -> None:
 def test_the_verbs_of_the_plan_exist_and_no_other() -> None:
     assert list(verbs()) == [
         "optimize", "resume", "show", "verify", "measure", "init", "plugins", "doctor",
-        "config show",
+        "selftest", "config show",
     ]  # fmt: skip
 
 

@@ -12,8 +12,9 @@ from kopt.model.check import Check
 from kopt.model.completion import Completion, CompletionRequest
 from kopt.model.diagnosis import Diagnosis, Profile
 from kopt.model.evaluation import Evaluation
+from kopt.model.oracle import OracleReport
 from kopt.model.problem import Problem
-from kopt.model.verification import Verification
+from kopt.model.verification import StageResult, Verification
 from kopt.plugins.catalog import installed
 from kopt.plugins.isolation import IsolatedCalls, PluginFailure
 from kopt.plugins.loader import LoadedPlugin, PluginRef, adopt, load
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from kopt.model.executable import BuildContext, Executable
     from kopt.model.history import History
     from kopt.model.problem import Signature
-    from kopt.model.reference import Reference
+    from kopt.model.reference import InputSet, Reference
     from kopt.model.run import Run
     from kopt.model.trial import Trial
+    from kopt.model.values import CallClaim
 
 T = TypeVar("T")
 
@@ -120,6 +122,10 @@ class Hooks(IsolatedCalls):
         rows = self._each("kopt_baselines", Candidate, {"problem": problem, "device": device})
         return [candidate for _, candidate in rows]
 
+    def kopt_test_oracle(self, reference: Reference) -> OracleReport | None:
+        """Return what the first verifier says of the oracle; None: none can test it."""
+        return self._first("kopt_test_oracle", _one(OracleReport), {"reference": reference})
+
     def kopt_profile(
         self, problem: Problem, evaluation: Evaluation, device: Device
     ) -> list[Profile]:
@@ -174,6 +180,11 @@ class Hooks(IsolatedCalls):
         """Return every verdict. Raises CandidateError; WorkerError where a verifier failed or is
         retired: a verdict less is not a pass."""
         return self._all("kopt_verify", Verification, {"trial": trial})
+
+    def kopt_recheck(self, trial: Trial, inputs: InputSet, claim: CallClaim) -> list[StageResult]:
+        """Return every opinion on a timed call's results. Raises as ``kopt_verify`` does."""
+        arguments = {"trial": trial, "inputs": inputs, "claim": claim}
+        return self._all("kopt_recheck", StageResult, arguments)
 
     def kopt_select(self, history: History, round_number: int) -> Sequence[Evaluation] | None:
         """Return the next round's parents; None: no search answered."""

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from kopt.model.evaluation import Evaluation
     from kopt.model.executable import BuildContext, Executable
     from kopt.model.history import History
+    from kopt.model.oracle import OracleReport
     from kopt.model.problem import Problem, Signature
-    from kopt.model.reference import Reference
+    from kopt.model.reference import InputSet, Reference
     from kopt.model.run import Run
     from kopt.model.trial import Trial
-    from kopt.model.verification import Verification
+    from kopt.model.values import CallClaim
+    from kopt.model.verification import StageResult, Verification
 
 
 @hookspec
@@ -82,6 +84,14 @@ def kopt_baselines(problem: Problem, device: str) -> Iterable[Candidate]:
     """
 
 
+@hookspec(firstresult=True)
+def kopt_test_oracle(reference: Reference) -> OracleReport | None:
+    """Say which known-wrong results this verifier would reject (role ``verifier``; first result).
+
+    Called in the judge process, by ``kopt verify PROBLEM`` without a kernel. None: no opinion.
+    """
+
+
 @hookspec
 def kopt_profile(problem: Problem, evaluation: Evaluation, device: Device) -> Profile | None:
     """Measure how a parent uses the device (role ``profiler``). None: nothing to say."""
@@ -130,6 +140,16 @@ def kopt_verify(trial: Trial) -> Verification | None:
     """Judge correctness (role ``verifier``). Called in the judge process; every verdict must pass.
 
     Let CandidateError pass through: the session turns it into the candidate's status.
+    """
+
+
+@hookspec
+def kopt_recheck(trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult | None:
+    """Judge what a timed call left in ``inputs.results`` (role ``verifier``; judge process).
+
+    Called after a candidate was timed, on inputs whose content was new to that block; ``claim`` is
+    what its process says of the results. Arguments changed in place hold what the call made of
+    them. None: no opinion.
     """
 
 

@@ -1,4 +1,4 @@
-"""Single kernels on one problem, without a search: what ``kopt verify`` and ``kopt measure`` do."""
+"""One problem without a search: what ``kopt verify`` and ``kopt measure`` do."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kopt.machine import GPU_LANGUAGES, choose_device, refuse_untimeable
 from kopt.model.candidate import Candidate
 from kopt.model.device import DeviceKind
 from kopt.model.evaluation import Evaluation
+from kopt.model.oracle import OracleReport
 from kopt.model.problem import Problem
 from kopt.model.verification import Status
 from kopt.optimize import judge_settings
@@ -68,7 +69,7 @@ def verify(
     judged = interpretable(problem) if interpreted else problem
     reduced = "" if judged is problem else sizes_text(judged)
     (steps or Silent()).preparing(f"{problem.name} {reduced}".strip(), device)
-    with _evaluator(judged, [candidate], device, settings) as evaluator:
+    with evaluator_for(judged, [candidate], device, settings) as evaluator:
         try:
             _, signature = evaluator.prepare()
         except ProblemError as error:
@@ -85,6 +86,15 @@ def _explained(error: ProblemError, reduced: str) -> ProblemError:
         f"{error}; that was at the reduced sizes {reduced}, where Triton's interpreter is used: "
         "add a small [[workloads]] table with role = 'check', and it is used instead"
     )
+
+
+def lint(problem: Problem, settings: Settings, steps: Steps | None = None) -> OracleReport:
+    """Say which known-wrong results this problem cannot tell from right ones. Raises KoptError."""
+    device = choose_device(settings.device)
+    (steps or Silent()).preparing(problem.name, device)
+    with evaluator_for(problem, [], device, settings) as evaluator:
+        evaluator.prepare()
+        return evaluator.test_oracle()
 
 
 def compile_ahead(
@@ -106,7 +116,7 @@ def compile_ahead(
             "GPU; leave --target out"
         )
     (steps or Silent()).preparing(f"{problem.name} for {target}", "cpu")
-    with _evaluator(problem, [candidate], "cpu", settings, architecture=target) as evaluator:
+    with evaluator_for(problem, [candidate], "cpu", settings, architecture=target) as evaluator:
         evaluator.prepare()
         try:
             return Compiled(target, evaluator.ahead(candidate))
@@ -132,14 +142,14 @@ def open_bench(
         refuse_untimeable(candidate.language, device)
     told = steps or Silent()
     told.opening(problem.name, device)
-    with _evaluator(problem, candidates, device, settings) as evaluator:
+    with evaluator_for(problem, candidates, device, settings) as evaluator:
         opening = evaluator.open()
         told.opened(opening)
         yield Bench(opening, evaluator.confirm)
 
 
 @contextmanager
-def _evaluator(
+def evaluator_for(
     problem: Problem,
     candidates: Sequence[Candidate],
     device: DeviceKind,
@@ -149,8 +159,8 @@ def _evaluator(
 ) -> Iterator[LocalEvaluator]:
     """Give a judge with the backends of the candidates' languages; it ends with the context."""
     languages = dict.fromkeys(candidate.language for candidate in candidates)
-    backends = [settings.backend] if settings.backend else list(languages)
-    config = run_config(settings, device, backends[0])
+    backends = [settings.backend] if settings.backend and candidates else list(languages)
+    config = run_config(settings, device, backends[0] if backends else "torch")
     named = [
         *(("backend", name) for name in dict.fromkeys((config.reference, *backends))),
         *(("verifier", name) for name in config.verifiers),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kopt.errors import CandidateError
+from kopt.model.measurement import WorkloadMeasurement
 from kopt.model.problem import Workload
 from kopt.model.verification import Status
 from kopt.stages.measuring import (
@@ -17,6 +18,7 @@ from kopt.stages.measuring import (
     BlockTime,
     Plan,
     calibrate,
+    check_floor,
     measure_workload,
     summarise,
 )
@@ -265,3 +267,22 @@ def test_a_difference_of_a_tenth_is_found_in_the_same_noise():
         subject, other = noisy(rng, 1.0), noisy(rng, 1.1)
         found += measure(subject, {"eager": other}, seed=seed).pairs[0].speedup.low > 1.0
     assert found >= 55
+
+
+def found_in(ms: float, nbytes: int) -> WorkloadMeasurement:
+    return measure_workload(
+        Workload(), nbytes, Clock(ms), {"eager": Clock(10.0)}, PLAN, random.Random(0)
+    )
+
+
+def test_faster_than_memory_is_not_credible():
+    with pytest.raises(CandidateError, match="the work was not done") as caught:
+        check_floor(found_in(1.0, 64 << 20), copy_ms=4.0)
+    assert caught.value.status is Status.TIMING_NOT_CREDIBLE
+
+
+@pytest.mark.parametrize(
+    ("ms", "nbytes", "copy_ms"), [(1.5, 64 << 20, 4.0), (0.1, 1000, 4.0), (0.1, 64 << 20, None)]
+)
+def test_a_kernel_may_beat_a_copy(ms, nbytes, copy_ms):
+    check_floor(found_in(ms, nbytes), copy_ms)

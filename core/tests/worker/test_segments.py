@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
+import mmap
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -12,10 +15,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from kopt.model.values import TensorRef
+from kopt.worker import segments
 from kopt.worker.channel import Channel
-from kopt.worker.segments import MappedMemory, Segment, span_bytes
+from kopt.worker.segments import ALIGNMENT, Layout, MappedMemory, Segment, span_bytes
 
 OTHER_SIDE = """
 import socket, struct, sys
@@ -33,6 +39,18 @@ channel.send({"seen": list(values), "is_cpu": memory.is_cpu(ref)})
 values[1] = 42.0
 channel.send({})
 channel.receive(20.0)
+"""
+
+TOUCH = """
+import ctypes, json, sys
+from kopt.model.values import TensorRef
+from kopt.worker.segments import MappedMemory
+
+announcement, ref, fd, offset = json.loads(sys.argv[1])
+memory = MappedMemory()
+memory.attach(announcement, [fd])
+at = memory.address(TensorRef.model_validate(ref)) + offset
+print(ctypes.c_ubyte.from_address(at).value)
 """
 
 
@@ -115,3 +133,72 @@ def test_closing_gives_the_descriptors_back() -> None:
     for segment in segments:
         segment.close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@given(st.integers(0, 1 << 34))
+@example(0)
+@example(1)
+@example(mmap.PAGESIZE - 1)
+@example(mmap.PAGESIZE)
+@example(mmap.PAGESIZE + 1)
+def test_a_layout_puts_the_payload_against_the_last_guard(payload: int) -> None:
+    layout = Layout.around(payload)
+    (first, first_bytes), (last, last_bytes) = layout.guards
+    assert first == 0
+    assert last + last_bytes == layout.nbytes
+    for edge in (first_bytes, last, last_bytes, layout.nbytes):
+        assert edge % mmap.PAGESIZE == 0
+        assert edge > 0
+    assert layout.start % ALIGNMENT == 0
+    assert layout.start >= first_bytes
+    assert 0 <= last - (layout.start + payload) < ALIGNMENT
+    assert layout.start - first_bytes < mmap.PAGESIZE
+
+
+def touch(payload: int, offset: int) -> subprocess.CompletedProcess[str]:
+    """Read one byte relative to a payload of 7s, in a process that mapped it."""
+    layout = Layout.around(payload)
+    segment = Segment(layout.nbytes, layout.guards)
+    segment.map[:] = b"\7" * layout.nbytes  # the judge's own mapping has no forbidden pages
+    announcement, (fd,) = segment.announcement()
+    where = TensorRef(
+        segment=segment.id, offset=layout.start, dtype="uint8", shape=(payload,), strides=(1,)
+    )
+    told = json.dumps([announcement, json.loads(where.model_dump_json()), fd, offset])
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", TOUCH, told], pass_fds=[fd], timeout=60, check=False,
+            capture_output=True, text=True,
+        )  # fmt: skip
+    finally:
+        segment.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="guard pages are tested on Linux")
+@pytest.mark.parametrize(
+    ("payload", "offset", "dies"),
+    [(100, 0, False), (100, 99, False), (100, 127, False), (100, 128, True), (128, 128, True),
+     (100, -1, False), (mmap.PAGESIZE, -1, True), (0, 0, True), (0, -1, True)],
+)  # fmt: skip
+def test_touching_a_guard_page_kills(payload: int, offset: int, dies: bool) -> None:
+    done = touch(payload, offset)
+    if dies:
+        assert -done.returncode in {signal.SIGSEGV, signal.SIGBUS}
+    else:
+        assert (done.returncode, done.stdout) == (0, "7\n")
+
+
+def test_where_pages_cannot_be_forbidden_they_stay_canaries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    segments._mprotect.cache_clear()
+    try:
+        layout = Layout.around(8)
+        segment, memory = Segment(layout.nbytes, layout.guards), MappedMemory()
+        announcement, (fd,) = segment.announcement()
+        memory.attach(announcement, [os.dup(fd)])
+    finally:
+        segments._mprotect.cache_clear()
+    memory.buffer(ref(segment.id, (1,), (1,), offset=0))[0] = 5
+    assert segment.map[0] == 5

@@ -17,6 +17,7 @@ from kopt.cli import (
     optimize_verb,
     plugins_verb,
     resume_verb,
+    selftest_verb,
     show_verb,
     verify_verb,
 )
@@ -37,7 +38,7 @@ app = typer.Typer(
 )
 for verb in (
     optimize_verb, resume_verb, show_verb, verify_verb, measure_verb, init_verb, plugins_verb,
-    doctor_verb, config_verb,
+    doctor_verb, selftest_verb, config_verb,
 ):  # fmt: skip
     verb.register(app)
 

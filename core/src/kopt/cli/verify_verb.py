@@ -1,7 +1,8 @@
-"""``kopt verify``: build one kernel and judge its correctness."""
+"""``kopt verify``: judge one kernel's correctness, or whether a problem can tell right from wrong."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,15 +12,17 @@ from kopt.cli.options import (
     Backend,
     ConfigFile,
     DeviceName,
-    KernelPath,
     PluginOptions,
     ProblemPath,
     Verb,
     Verifiers,
     settings_of,
 )  # fmt: skip
+from kopt.errors import ConfigError
 
 if TYPE_CHECKING:
+    from kopt.config import Settings
+    from kopt.model.problem import Problem
     from kopt.single import Checked, Compiled
 
 
@@ -30,7 +33,10 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     problem: ProblemPath,
-    kernel: KernelPath,
+    kernel: Annotated[
+        Path | None,
+        typer.Argument(metavar="[KERNEL]", help="A kernel file: .cpp, .cu or .py."),
+    ] = None,
     backend: Backend = None,
     verifier: Verifiers = None,
     device: DeviceName = None,
@@ -48,8 +54,14 @@ def verify(
 ) -> int:
     """Say whether a kernel computes what the reference computes, with the evidence.
 
-    Without a GPU, Triton kernels are interpreted, at reduced sizes.
+    Without a GPU, Triton kernels are interpreted, at reduced sizes. Without a kernel, say which
+    known-wrong results the problem's inputs let through.
     """
+    if kernel is None and (target or backend):
+        raise ConfigError(
+            "--target and --backend are about a kernel, and none is given; name one, as in "
+            "kopt verify PROBLEM KERNEL"
+        )
     given: dict[str, object] = {"backend": backend, "verifiers": verifier, "device": device}
     settings = settings_of(given, options=option, config=config, problem=problem)
     from kopt import single
@@ -57,7 +69,10 @@ def verify(
     from kopt.model.kernel_file import load_kernel
     from kopt.optimize import load_problem
 
-    loaded, candidate = load_problem(problem), load_kernel(kernel)
+    loaded = load_problem(problem)
+    if kernel is None:
+        return _lint(loaded, settings, as_json=as_json)
+    candidate = load_kernel(kernel)
     with ProgressReporter() as steps:
         compiled = (
             single.compile_ahead(loaded, candidate, settings, target, steps) if target else None
@@ -69,6 +84,21 @@ def verify(
         _print(checked, compiled)
     fits = compiled is None or not compiled.fault
     return 0 if checked.evaluation.status == "correct" and fits else 1
+
+
+def _lint(problem: Problem, settings: Settings, *, as_json: bool) -> int:
+    from kopt import single
+    from kopt.cli.oracle_table import oracle_json, print_oracle
+    from kopt.cli.output import print_json
+    from kopt.cli.progress import ProgressReporter
+
+    with ProgressReporter() as steps:
+        report = single.lint(problem, settings, steps)
+    if as_json:
+        print_json(oracle_json(report, problem.name))
+    else:
+        print_oracle(report)
+    return 1 if report.survivors else 0
 
 
 def _print_json(checked: Checked, compiled: Compiled | None) -> None:

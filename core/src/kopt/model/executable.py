@@ -43,7 +43,11 @@ class BoundCall(Protocol):
 
 @runtime_checkable
 class Executable(Protocol):
-    """A built candidate, in a candidate process."""
+    """A built candidate, in a candidate process.
+
+    It may also have ``origin(bound: BoundCall) -> Origin`` (kopt.model.origin): run a bound call
+    under observation and say whose compute it used. Without it the origin stage is not run.
+    """
 
     build: Build
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,6 +62,17 @@ class InputSet(Protocol):
         """Write inputs, state and canaries as they were drawn."""
         ...
 
+    def redraw(self, seed: int) -> None:
+        """Write other content, drawn from ``seed``, into the same memory (addresses stay)."""
+        ...
+
+    def perturb(self, seed: int) -> bool:
+        """Change one element within one input, in its domain; ``restore`` undoes it.
+
+        False where no input suits.
+        """
+        ...
+
     def poison(self, byte: int) -> None:
         """Set every byte of the output buffers to ``byte``; 0xFF makes floats NaN."""
         ...
@@ -99,6 +110,16 @@ class Reference(Protocol):
 
     def expected(self, inputs: InputSet) -> list[Any]:
         """Return what ``inputs.results`` should be, by the reference as the user runs it."""
+        ...
+
+    def expected_with(
+        self, inputs: InputSet, arguments: Mapping[str, Any], state: Mapping[str, Any]
+    ) -> list[Any]:
+        """Return what ``expected`` would, had these arguments and state tensors these values.
+
+        Names are those of ``inputs.tensors``; what is not named stays as drawn. Nothing given is
+        written to.
+        """
         ...
 
     def oracle(self, inputs: InputSet) -> list[Any]:

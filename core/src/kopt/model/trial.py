@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Build
+from kopt.model.origin import Origin
 from kopt.model.problem import Problem
 from kopt.model.reference import InputSet, Reference
 from kopt.model.values import CallClaim
@@ -26,6 +27,13 @@ class Trial(Protocol):
         """Launch on ``inputs`` and put the results into ``inputs.outputs``.
 
         Raises CandidateError where the candidate crashes, hangs or reports a fault.
+        """
+        ...
+
+    def origin(self, inputs: InputSet) -> Origin | None:
+        """Return whose compute one call uses; None where the backend cannot tell.
+
+        The call may change what ``inputs`` hold, as any other.
         """
         ...
 

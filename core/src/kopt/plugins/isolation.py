@@ -29,6 +29,7 @@ _ANSWERS: dict[str, tuple[type[KoptError], ...]] = {
     "kopt_open_reference": (ProblemError, DeviceError, WorkerError),
     "kopt_build": (CandidateError, ProblemError, WorkerError),
     "kopt_verify": (CandidateError, ProblemError, WorkerError),
+    "kopt_recheck": (CandidateError, ProblemError, WorkerError),
 }
 """Errors that are a hook's answer, not its plugin's failure: they pass through."""
 
@@ -37,6 +38,7 @@ _NEEDED: dict[str, type[KoptError]] = {
     "kopt_open_reference": WorkerError,
     "kopt_build": WorkerError,
     "kopt_verify": WorkerError,
+    "kopt_recheck": WorkerError,
 }
 """Hooks whose missing answer must not be taken for a "no": what is raised where a plugin failed."""
 

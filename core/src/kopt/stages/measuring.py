@@ -16,6 +16,9 @@ from kopt.model.verification import Status
 from kopt.stages.intervals import combined, median_interval
 
 MOST_LAUNCHES = 2000
+_FLOOR_FACTOR = 3.0
+_LEAST_BYTES = 4 << 20
+"""Less than this fits into caches, where a copy is no measure."""
 _LAUNCH_BOUND_MS = 0.2
 """A launch from Python takes less than this; longer differences need another explanation."""
 
@@ -139,6 +142,24 @@ def _check_credible(own: _Samples) -> None:
         raise CandidateError(
             Status.TIMING_NOT_CREDIBLE,
             f"{device:.4f} ms by the device's clock, {wall:.4f} ms by the judge's",
+        )
+
+
+def check_floor(found: WorkloadMeasurement, copy_ms: float | None) -> None:
+    """Refuse a latency that no memory system can give.
+
+    ``copy_ms`` is a plain copy of the compulsory bytes, measured on this device. A kernel may beat
+    it (other stores, cached inputs, parts of an input that need not be read), but not three times.
+    Raises CandidateError.
+    """
+    if copy_ms is None or found.bytes_moved < _LEAST_BYTES:
+        return
+    if found.latency_ms < copy_ms / _FLOOR_FACTOR:
+        raise CandidateError(
+            Status.TIMING_NOT_CREDIBLE,
+            f"{found.workload}: {found.latency_ms:.4g} ms for {found.bytes_moved} bytes that have "
+            f"to be moved, which this device copies in {copy_ms:.4g} ms: the work was not done in "
+            "the timed calls",
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kopt.model.device import DeviceKind
 from kopt.model.reference import SharedSegment
 from kopt.model.values import TensorRef
-from kopt.worker.segments import GUARD_BYTES, ITEM_BYTES, Segment
+from kopt.worker.segments import ITEM_BYTES, Layout, Segment
 
 _FORMATS = {
     "float64": "d", "float32": "f", "float16": "e", "int64": "q", "int32": "i", "int16": "h",
@@ -75,9 +75,11 @@ class _CpuArray:
         self._array = array
         self._format = f"={len(array.values)}{_FORMATS[array.dtype]}"
         self._nbytes = len(array.values) * ITEM_BYTES[array.dtype]
-        self._segment = Segment(self._nbytes + 2 * GUARD_BYTES)
+        layout = Layout.around(self._nbytes)
+        self._start = layout.start
+        self._segment = Segment(layout.nbytes, layout.guards)
         self._segment.map[:] = bytes([_CANARY]) * self._segment.nbytes
-        struct.pack_into(self._format, self._segment.map, GUARD_BYTES, *array.values)
+        struct.pack_into(self._format, self._segment.map, self._start, *array.values)
 
     @property
     def segment(self) -> SharedSegment:
@@ -87,18 +89,17 @@ class _CpuArray:
         extents = self._array.extents
         strides = tuple(math.prod(extents[i + 1 :]) for i in range(len(extents)))
         return TensorRef(
-            segment=self._segment.id, offset=GUARD_BYTES, dtype=self._array.dtype, shape=extents,
+            segment=self._segment.id, offset=self._start, dtype=self._array.dtype, shape=extents,
             strides=strides,
         )  # fmt: skip
 
     def values(self) -> tuple[Number, ...]:
-        return struct.unpack_from(self._format, self._segment.map, GUARD_BYTES)
+        return struct.unpack_from(self._format, self._segment.map, self._start)
 
     def canaries_hurt(self) -> bool:
-        guard = bytes([_CANARY]) * GUARD_BYTES
-        end = GUARD_BYTES + self._nbytes
         whole = self._segment.map
-        return whole[:GUARD_BYTES] != guard or whole[end : end + GUARD_BYTES] != guard
+        around = whole[: self._start] + whole[self._start + self._nbytes :]
+        return around.count(_CANARY) != len(around)
 
     def close(self) -> None:
         self._segment.close()

@@ -27,7 +27,7 @@ from kopt.testing.plain_inputs import FORMATS, PlainInputs, flat, shape_of
 from kopt.worker.segments import ITEM_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kopt.model.executable import BoundCall, BuildContext, Executable, Memory
     from kopt.model.problem import InputSpec, Problem, Workload
@@ -179,14 +179,22 @@ class PlainReference:
         """Run the reference on copies, in the problem's dtypes."""
         return self._run(inputs, {})
 
+    def expected_with(
+        self, inputs: InputSet, arguments: Mapping[str, Any], state: Mapping[str, Any]
+    ) -> list[Any]:
+        """Do the same with other tensors for some arguments; there is no state."""
+        return self._run(inputs, {}, arguments)
+
     def oracle(self, inputs: InputSet) -> list[Any]:
         """Run the reference on copies, with every floating tensor in float64."""
         return self._run(inputs, {"f": "d"})
 
-    def _run(self, inputs: InputSet, wider: dict[str, str]) -> list[Any]:
+    def _run(
+        self, inputs: InputSet, wider: dict[str, str], others: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        tensors = inputs.tensors | dict(others or {})
         copies = {
-            name: array(wider.get(view.format, view.format), view)
-            for name, view in inputs.tensors.items()
+            name: array(wider.get(view.format, view.format), view) for name, view in tensors.items()
         }
         out = array(next(iter(copies.values())).typecode, bytes(8 * len(inputs.outputs[0])))
         del out[len(inputs.outputs[0]) :]

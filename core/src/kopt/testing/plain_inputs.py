@@ -137,6 +137,17 @@ class PlainInputs:
         for tensor in self._every:
             tensor.write_guards()
 
+    def redraw(self, seed: int) -> None:
+        """Draw other content into the same memory."""
+        self.seed = seed
+        self._fill()
+        self._drawn = {name: bytes(tensor.payload) for name, tensor in self.arguments.items()}
+        self.restore()
+
+    def perturb(self, seed: int) -> bool:
+        """Leave inputs as they are: these are too small to hide a change in."""
+        return False
+
     def poison(self, byte: int) -> None:
         """Set every byte of the output."""
         self.output.payload[:] = bytes([byte]) * self.output.nbytes

@@ -66,6 +66,7 @@ class CandidateServer:
             "open": self._open, "build": self._build, "attach": self._attach,
             "detach": self._detach, "release": self._release, "trim": self._trim,
             "bind": self._bind, "run": self._run, "time": self._time,
+            "collect": self._collect, "origin": self._origin,
             "reset": self._reset, "ping": lambda order, fds: {}, "ahead": self._ahead,
         }  # fmt: skip
 
@@ -157,6 +158,17 @@ class CandidateServer:
             "claim": bound.collect().to_json(),
             "build": self._executables[key].build.to_json(),
         }
+
+    def _collect(self, order: Reply, fds: list[int]) -> Reply:
+        """Hand over what the last timed launch of a call gave."""
+        _, bound = self._calls[order["call_id"]]
+        return {"claim": bound.collect().to_json()}
+
+    def _origin(self, order: Reply, fds: list[int]) -> Reply:
+        """Say whose compute one call uses, where the executable can tell."""
+        key, bound = self._calls[order["call_id"]]
+        look = getattr(self._executables[key], "origin", None)
+        return {"origin": None if look is None else look(bound).to_json()}
 
     def _time(self, order: Reply, fds: list[int]) -> Reply:
         bound = [self._calls[call_id] for call_id in order["calls"]]

@@ -19,6 +19,7 @@ from kopt.evaluator import Opening
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device
 from kopt.model.evaluation import Evaluation
+from kopt.model.oracle import OracleReport
 from kopt.model.problem import Signature
 from kopt.model.verification import Status
 from kopt.worker.channel import Channel, ChannelClosedError, ChannelTimeoutError
@@ -172,6 +173,15 @@ class LocalEvaluator:
     def verify(self, candidate: Candidate) -> Evaluation:
         """Build and verify at a winner's depth, without timing."""
         return self._alone("verify", candidate)
+
+    def test_oracle(self) -> OracleReport:
+        """Have the verifiers judge known-wrong results; ``prepare`` comes first."""
+        try:
+            number = self._send("test_oracle", {})
+            result = self._result(self._receive(max(_OPEN_SECONDS, self._patience)), number)
+        except JudgeLostError as error:
+            raise WorkerError(f"the oracle was not tested: {error}") from error
+        return OracleReport.model_validate(result)
 
     def ahead(self, candidate: Candidate) -> list[dict[str, Any]]:
         """Compile ahead of time for the settings' architecture; resources of each kernel."""

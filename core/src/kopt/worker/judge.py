@@ -13,8 +13,11 @@ from kopt.evaluator import Opening
 from kopt.hooks import Hooks
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Build, Evaluation
-from kopt.model.measurement import Measurement
-from kopt.model.verification import Status, Verification
+from kopt.model.measurement import Measurement, WorkloadMeasurement
+from kopt.model.oracle import OracleReport
+from kopt.model.reference import InputSet
+from kopt.model.values import CallClaim
+from kopt.model.verification import StageResult, Status, Verification
 from kopt.stages import measuring
 from kopt.stages.measuring import Plan
 from kopt.worker.baselines import BaselineBench
@@ -47,6 +50,7 @@ class Judge:
         self.rng = random.Random(settings.seed)
         self.timing = TimingInputs(reference)
         self.best_speedup = 0.0
+        self._copy_ms: dict[str, float] = {}
 
     def _recipe(self) -> ProcessRecipe:
         settings, reference = self._settings, self.reference
@@ -71,7 +75,7 @@ class Judge:
             raise ProblemError(f"no baseline of {self._settings.problem.name!r} runs: {reasons}")
         with self._lock.exclusive():
             baselines = self._bench.time(verified)
-            copies = {
+            copies = self._copy_ms = {
                 name: self.reference.copy_ms(signature.compulsory_bytes)
                 for name, signature in self.reference.signature.workloads.items()
             }
@@ -96,6 +100,16 @@ class Judge:
     def verify(self, candidate: Candidate) -> Evaluation:
         """Build and verify at full depth, without timing."""
         return self._retried(candidate, fresh=True, timed=False)
+
+    def test_oracle(self) -> OracleReport:
+        """Have the verifiers judge known-wrong results. Raises WorkerError where none can."""
+        report = self._hooks.kopt_test_oracle(self.reference)
+        if report is None:
+            said = [f"{f.plugin}: {f.error}" for f in self._hooks.failures]
+            raise WorkerError(
+                f"no verifier tested the oracle ({'; '.join(said) or 'none can'}); kopt-verify can"
+            )
+        return report
 
     def ahead(self, candidate: Candidate) -> dict[str, Any]:
         """Compile ahead of time for the settings' architecture, on the first workload's shapes."""
@@ -148,7 +162,12 @@ class Judge:
             return Evaluation(
                 candidate=trial.candidate, status=failed[0].status, detail=evidence, **parts
             )
-        measurement = self.time(trial, everything=fresh) if timed else None
+        measurement = None
+        if timed:
+            measurement, stages = self.time(trial, everything=fresh)
+            first, *others = parts["verifications"]
+            kept = first.model_copy(update={"stages": (*first.stages, *stages)})
+            parts["verifications"] = (kept, *others)
         return Evaluation(
             candidate=trial.candidate, status=Status.CORRECT, measurement=measurement, **parts
         )
@@ -178,29 +197,63 @@ class Judge:
             raise WorkerError("no verifier gave a verdict: is a verifier plugin configured?")
         return verdicts
 
-    def time(self, trial: ProcessTrial, *, everything: bool) -> Measurement:
-        """Time a verified candidate beside the fastest baseline, or beside all of them."""
+    def time(
+        self, trial: ProcessTrial, *, everything: bool
+    ) -> tuple[Measurement, list[StageResult]]:
+        """Time a verified candidate beside the fastest baseline, or beside all of them.
+
+        Also returns what verifiers say of the results of its timed calls. Raises CandidateError
+        where those are wrong, or the times are not credible.
+        """
         plan = measuring.CONFIRM if everything else self._search_plan()
         names = self._bench.names if everything else [self._bench.fastest]
-        with self._lock.exclusive():
-            measured = [
-                measuring.measure_workload(
-                    workload,
-                    self.reference.signature.workloads[workload.name].compulsory_bytes,
-                    TimedTrial(trial, self.timing.of(workload.name)),
-                    {name: self._bench.subject(name, workload.name) for name in names},
-                    plan,
-                    self.rng,
+        stages: list[StageResult] = []
+        measured: list[WorkloadMeasurement] = []
+        for workload in self.timing.workloads:
+            bytes_moved = self.reference.signature.workloads[workload.name].compulsory_bytes
+            subject = TimedTrial(trial, self.timing.of(workload.name))
+            with self._lock.exclusive():
+                baselines = {name: self._bench.subject(name, workload.name) for name in names}
+                found = measuring.measure_workload(
+                    workload, bytes_moved, subject, baselines, plan, self.rng
                 )
-                for workload in self.timing.workloads
-            ]
+                measuring.check_floor(found, self._copy_ms.get(workload.name))
+                self.timing.check_unchanged()
+                inputs, claim = subject.fresh_block(found.pairs[0].launches, secrets.randbits(31))
+            stages += self._recheck(trial, inputs, claim)
+            if everything:
+                stages += self._recheck_nearly_same(trial, subject, found.pairs[0].launches)
+            measured.append(found)
         self.timing.check_unchanged()
         if self.timing.large:
             self._bench.trim()
         measurement = measuring.summarise(measured, plan, self._bench.noise)
         fastest = measurement.speedup[self._bench.fastest].median
         self.best_speedup = max(self.best_speedup, fastest)
-        return measurement
+        return measurement, stages
+
+    def _recheck_nearly_same(
+        self, trial: ProcessTrial, subject: TimedTrial, launches: int
+    ) -> list[StageResult]:
+        """Look again after one element changed; the inputs are as before afterwards."""
+        with self._lock.exclusive():
+            changed = subject.nearly_same_block(launches, secrets.randbits(31))
+        if changed is None:
+            return []
+        try:
+            return self._recheck(trial, *changed)
+        finally:
+            changed[0].restore()
+
+    def _recheck(
+        self, trial: ProcessTrial, inputs: InputSet, claim: CallClaim
+    ) -> list[StageResult]:
+        """Have verifiers judge a timed call's results. Raises CandidateError where one fails."""
+        stages = self._hooks.kopt_recheck(trial, inputs, claim)
+        for stage in stages:
+            if stage.outcome == "fail":
+                raise CandidateError(Status.WRONG, f"{stage.stage}: {stage.evidence}")
+        return stages
 
     def _search_plan(self) -> Plan:
         search = measuring.SEARCH

@@ -91,6 +91,8 @@ class JudgeServer:
             }  # fmt: skip
         if self._judge is None:
             raise KoptError("the judge was not opened")
+        if request["op"] == "test_oracle":
+            return self._judge.test_oracle().to_json()
         candidate = Candidate.model_validate(request["candidate"])
         if request["op"] == "ahead":
             return self._judge.ahead(candidate)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import itertools
 import mmap
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kopt.model.values import TensorRef
@@ -19,7 +22,10 @@ ITEM_BYTES = {
     "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
 GUARD_BYTES = 4096
-"""Canary bytes before and after every tensor."""
+"""Canary bytes before and after a tensor that has no guard pages."""
+ALIGNMENT = 64
+"""Of the first byte of a tensor between guard pages."""
+_PROT_NONE = 0
 _ids = itertools.count(1)
 
 
@@ -31,18 +37,44 @@ def span_bytes(ref: TensorRef) -> int:
     return (last + 1) * ITEM_BYTES[ref.dtype]
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where a tensor lies in a segment: guard page, padding, payload, padding, guard page.
+
+    The payload is aligned, and ends less than ``ALIGNMENT`` bytes before the last guard page.
+    """
+
+    nbytes: int
+    """Of the whole segment; whole pages."""
+    start: int
+    """Offset of the payload."""
+    guards: tuple[tuple[int, int], ...]
+    """Offset and size of what a candidate process may not touch at all."""
+
+    @classmethod
+    def around(cls, payload: int) -> Layout:
+        """Lay out a payload of so many bytes."""
+        page = mmap.PAGESIZE
+        padded = -(-payload // ALIGNMENT) * ALIGNMENT
+        last = page + -(-padded // page) * page
+        return cls(last + page, last - padded, ((0, page), (last, page)))
+
+
 class Segment:
     """Judge-owned bytes that another process can map; freed when both sides let go."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, guards: tuple[tuple[int, int], ...] = ()) -> None:
+        """``guards``: offset and size of whole pages that only the judge may touch."""
         self.id = next(_ids)
+        self.guards = guards
         self.nbytes = max(nbytes, 1)
         self.fd = _anonymous_file(self.nbytes)
         self.map = mmap.mmap(self.fd, self.nbytes)
 
     def announcement(self) -> tuple[dict[str, Any], tuple[int, ...]]:
         """Return what a candidate process must be told, and the descriptor to send along."""
-        return {"id": self.id, "kind": "cpu", "nbytes": self.nbytes}, (self.fd,)
+        told = {"id": self.id, "kind": "cpu", "nbytes": self.nbytes, "guards": self.guards}
+        return told, (self.fd,)
 
     def close(self) -> None:
         """Let go; the mapping stays while views of it live."""
@@ -66,6 +98,34 @@ def _anonymous_file(nbytes: int) -> int:
     return fd
 
 
+@functools.cache
+def _mprotect() -> Callable[[int, int, int], int] | None:
+    try:
+        found = ctypes.CDLL(None).mprotect
+    except (AttributeError, OSError):
+        return None
+    found.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    found.restype = ctypes.c_int
+    protect: Callable[[int, int, int], int] = found
+    return protect
+
+
+def _forbid(mapped: mmap.mmap, guards: Sequence[Sequence[int]]) -> None:
+    """Let every access to the guard pages of this mapping fault.
+
+    Where the system cannot do that they stay accessible: the judge still sees writes to them.
+    """
+    protect = _mprotect()
+    if protect is not None:
+        base = _address(mapped)
+        for offset, nbytes in guards:
+            protect(base + offset, nbytes, _PROT_NONE)
+
+
+def _address(mapped: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+
+
 class MappedMemory:
     """The candidate process's view of announced segments; see kopt.model.executable.Memory."""
 
@@ -76,8 +136,10 @@ class MappedMemory:
     def attach(self, announcement: dict[str, Any], fds: list[int]) -> None:
         """Map a segment that the judge announced."""
         if announcement["kind"] == "cpu":
-            self._maps[announcement["id"]] = mmap.mmap(fds[0], announcement["nbytes"])
+            mapped = mmap.mmap(fds[0], announcement["nbytes"])
             os.close(fds[0])
+            _forbid(mapped, announcement.get("guards", ()))
+            self._maps[announcement["id"]] = mapped
         else:
             self._handles[announcement["id"]] = tuple(announcement["handle"])
 
@@ -100,9 +162,7 @@ class MappedMemory:
 
     def address(self, ref: TensorRef) -> int:
         """Return the address of a CPU tensor's first element."""
-        mapped = self._maps[ref.segment]
-        base = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
-        return base + ref.offset
+        return _address(self._maps[ref.segment]) + ref.offset
 
     def handle(self, segment: int) -> tuple[object, ...]:
         """Return the CUDA IPC handle of a segment."""

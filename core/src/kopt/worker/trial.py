@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Build
+from kopt.model.origin import Origin
 from kopt.model.problem import Problem
 from kopt.model.reference import InputSet, Reference
 from kopt.model.values import CallClaim
@@ -18,6 +19,7 @@ from kopt.worker.process import CandidateProcess
 
 _call_ids = itertools.count(1)
 _EMPTY_ORDERS = 5
+_GARBAGE = 0xFF
 _MOST_QUEUED = 256
 """Launches that a device's queue holds for sure while it is paused."""
 
@@ -87,6 +89,18 @@ class ProcessTrial:
         self.build = self._process.claim("run", reply, "build", Build)
         return self._process.claim("run", reply, "claim", CallClaim)
 
+    def collect(self, inputs: InputSet) -> CallClaim:
+        """Have what the last timed launch gave put into ``inputs.outputs``."""
+        reply = self.order("collect", call_id=self.bind(inputs))
+        return self._process.claim("collect", reply, "claim", CallClaim)
+
+    def origin(self, inputs: InputSet) -> Origin | None:
+        """Run once under observation; None where the backend cannot tell what a call uses."""
+        reply = self.order("origin", call_id=self.bind(inputs))
+        if reply.get("origin", ...) is None:
+            return None
+        return self._process.claim("origin", reply, "origin", Origin)
+
     def device_time(self, reply: dict[str, Any], wall_ms: float) -> float | None:
         """Return the device time that an answer claims, at most ``wall_ms``.
 
@@ -131,6 +145,36 @@ class TimedTrial:
                 self._inputs[self._turn].restore()
             _, device_ms = self._order_ms(launches, device_clock=True)
         return BlockTime(max(wall_ms - self._empty_ms, 0.0), device_ms)
+
+    def fresh_block(self, launches: int, seed: int) -> tuple[InputSet, CallClaim]:
+        """Run a block like any other, but one input set has new content; return its results.
+
+        The addresses stay, and the set's outputs hold garbage before: what an earlier call left
+        is of no use.
+        """
+        inputs = self._inputs[seed % len(self._inputs)]
+        inputs.redraw(seed)
+        return inputs, self._block_on(inputs, launches)
+
+    def nearly_same_block(self, launches: int, seed: int) -> tuple[InputSet, CallClaim] | None:
+        """The same where one element within one input has changed; None where none may.
+
+        Whoever knows inputs again by a part of their content returns an old result here.
+        """
+        inputs = self._inputs[seed % len(self._inputs)]
+        if self._in_place or not inputs.perturb(seed):
+            return None
+        return inputs, self._block_on(inputs, launches)
+
+    def _block_on(self, inputs: InputSet, launches: int) -> CallClaim:
+        inputs.poison(_GARBAGE)
+        if self._in_place:
+            self._turn = next(i for i, each in enumerate(self._inputs) if each is inputs)
+            launches = 1
+        self._order_ms(
+            max(launches, 1 if self._in_place else len(self._inputs)), device_clock=False
+        )
+        return self._trial.collect(inputs)
 
     def _order_ms(self, launches: int, *, device_clock: bool) -> tuple[float, float | None]:
         calls = [self._calls[self._turn]] if self._in_place else self._calls

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kopt.model.problem import InputSpec, Problem, ReferenceSource
-from kopt.worker.segments import GUARD_BYTES
+from kopt.worker.segments import span_bytes
 
 
 def spec(name="x", *shape, **more):
@@ -49,9 +49,11 @@ def test_a_byte_beside_a_tensor_is_noticed_and_put_back(inputs, name, place):
     refs |= {f"out{i}": ref for i, ref in enumerate(inputs.call.outputs)}
     segment = next(s for s in inputs.segments if s.id == refs[name].segment)
     at = {
-        "just before": GUARD_BYTES - 1, "just after": segment.nbytes - GUARD_BYTES, "first": 0,
+        "just before": refs[name].offset - 1,
+        "just after": refs[name].offset + span_bytes(refs[name]),
+        "first": 0,
         "last": segment.nbytes - 1,
-    }[place]  # fmt: skip
+    }[place]
     segment.map[at : at + 1] = b"\x00"
     assert inputs.canaries_hurt() == [name]
     assert inputs.changed() == []
@@ -109,3 +111,38 @@ def test_closing_gives_the_descriptors_back(opened):
     assert all(segment.fd >= 0 for segment in segments)
     inputs.close()
     assert all(segment.fd == -1 for segment in segments)
+
+
+def test_other_content_comes_to_the_same_addresses(inputs):
+    before = inputs.tensors["x"].clone()
+    address = inputs.tensors["x"].data_ptr()
+    inputs.redraw(4)
+    assert inputs.tensors["x"].data_ptr() == address
+    assert not torch.equal(inputs.tensors["x"], before)
+    assert inputs.changed() == []
+    inputs.redraw(3)
+    assert torch.equal(inputs.tensors["x"], before)
+
+
+def test_one_element_within_an_input_changes_and_comes_back(opened):
+    reference = opened("def f(x):\n    return x + 1", spec("x", 20, 30))
+    inputs = reference.inputs("default", 3)
+    before = inputs.tensors["x"].clone()
+    assert inputs.perturb(7)
+    changed = (inputs.tensors["x"] != before).flatten().nonzero().flatten().tolist()
+    assert len(changed) == 1 and 64 <= changed[0] < 600 - 64
+    assert inputs.tensors["x"].flatten()[changed[0]] in before
+    assert inputs.changed() == []
+    inputs.restore()
+    assert torch.equal(inputs.tensors["x"], before)
+    assert inputs.changed() == []
+    inputs.close()
+
+
+def test_what_one_element_would_break_is_left_alone(opened):
+    symmetric = opened("def f(x):\n    return x + 1", spec("x", 40, 40, distribution="ones"))
+    small = opened("def f(x):\n    return x + 1", spec("x", 6, 10))
+    for reference in (symmetric, small):
+        inputs = reference.inputs("default", 3)
+        assert not inputs.perturb(7)
+        inputs.close()

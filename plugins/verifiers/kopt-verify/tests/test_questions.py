@@ -68,7 +68,7 @@ def test_a_winner_is_asked_something_new_each_time(watched):
     verdict(verifier, watched)
     for _ in range(2):
         assert verdict(verifier, watched, depth="winner") is Status.CORRECT
-    assert watched.reference.counts == {"inputs": 2 + 6 + 6, "answers": 2 + 6 + 6}
+    assert watched.reference.counts == {"inputs": 2 + 7 + 7, "answers": 2 + 8 + 8}
     seeds = [seed for what, seed, _ in watched.reference.asked if what == "inputs"]
     assert len(set(seeds)) == len(seeds)
 
@@ -79,7 +79,7 @@ def test_a_winners_inputs_are_given_back_and_a_searchs_are_kept(watched):
     kept = list(watched.reference.sets)
     verdict(verifier, watched, depth="winner")
     assert all(s.fd >= 0 for inputs in kept for s in inputs.segments)
-    assert [inputs.segments for inputs in watched.reference.sets[len(kept) :]] == [[]] * 6
+    assert [inputs.segments for inputs in watched.reference.sets[len(kept) :]] == [[]] * 7
 
 
 def test_large_questions_are_not_kept(watched, monkeypatch):

@@ -13,11 +13,13 @@ import kopt
 from kopt.errors import CandidateError
 from kopt.model.check import Check
 from kopt.model.evaluation import Build
+from kopt.model.origin import Origin
 from kopt.model.record import content_id
 from kopt.model.values import CallClaim, OutputClaim
 from kopt.model.verification import Status
 from kopt_cpp.binding import c_arguments, default_arguments, names_of
 from kopt_cpp.compiler import Compiler, compile_shared, find_compiler
+from kopt_cpp.symbols import foreign_symbols
 
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
@@ -138,6 +140,7 @@ class CppExecutable:
             log=(library.parent / "build.log").read_text(encoding="utf-8"),
         )  # fmt: skip
         self._candidate = candidate
+        self._content = content
         try:
             self._function = ctypes.CDLL(str(library))[candidate.entry]
         except OSError as error:
@@ -157,6 +160,10 @@ class CppExecutable:
 
     def synchronize(self) -> None:
         """Nothing to wait for: calls return when they are done."""
+
+    def origin(self, bound: BoundCall) -> Origin:
+        """Say which foreign functions the library asks for; nothing is run."""
+        return Origin(symbols=foreign_symbols(self._content))
 
     def device_ms(self, calls: list[BoundCall], launches: int) -> float | None:
         """A CPU has no clock of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
     from kopt_torch.drawing import Draw
 
 
+_ENDS = 64
+"""Elements at both ends of a tensor that are not changed alone."""
+_TRIES = 64
+
+
 class TorchInputs:
     """See kopt.model.reference.InputSet. Its content is a function of workload, seed, distribution."""
 
     def __init__(
         self,
-        redraw: Callable[[], tuple[Draw, dict[str, torch.Tensor]]],
+        draw: Callable[[int], tuple[Draw, dict[str, torch.Tensor]]],
         signature: WorkloadSignature,
         *,
         workload: str,
@@ -35,9 +41,10 @@ class TorchInputs:
         device: str,
     ) -> None:
         self.workload, self.seed, self.distribution = workload, seed, distribution
-        self._redraw, self._mutates, self._device = redraw, mutates, device
+        self._draw, self._mutates, self._device = draw, mutates, device
         self._shared: dict[str, SharedTensor] = {}
-        drawn, state = redraw()
+        self._perturbed: set[str] = set()
+        drawn, state = draw(seed)
         arguments = tuple(
             NamedValue(name=name, value=self._share(name, value), keyword=keyword)
             for name, value, keyword in drawn.named()
@@ -136,13 +143,43 @@ class TorchInputs:
 
     def restore(self) -> None:
         """Draw again from the same seed, into the same memory."""
-        drawn, state = self._redraw()
+        drawn, state = self._draw(self.seed)
         for name, value, _ in drawn.named():
             self._refill(name, value)
         for name, tensor in state.items():
             self._refill(name, tensor)
         for shared in [*self._shared.values(), *self._outputs]:
             shared.write_canaries()
+        for name in self._perturbed:
+            self._sums[name] = checksum(self._shared[name].payload)
+        self._perturbed.clear()
+
+    def redraw(self, seed: int) -> None:
+        """Draw other content into the same memory."""
+        self.seed = seed
+        self.restore()
+        self._sums = {name: checksum(shared.payload) for name, shared in self._shared.items()}
+
+    def perturb(self, seed: int) -> bool:
+        """Overwrite one element within an input with another of its values; False: none suits.
+
+        Zeros stay where they are, and so do the ends: a triangle stays one. A symmetric matrix is
+        left alone. ``restore`` undoes it.
+        """
+        generator = random.Random(seed)
+        names = [n for n, s in self._shared.items() if _suits(s.tensor)]
+        for name in generator.sample(names, len(names)):
+            flat = self._shared[name].tensor.view(-1)
+            places = [generator.randrange(_ENDS, flat.numel() - _ENDS) for _ in range(_TRIES)]
+            values = flat[torch.tensor(places, device=flat.device)].tolist()
+            filled = [(at, value) for at, value in zip(places, values, strict=True) if value]
+            others = [pair for pair in filled if pair[1] != filled[0][1]]
+            if others:
+                flat[filled[0][0]] = max(others, key=lambda pair: abs(pair[1] - filled[0][1]))[1]
+                self._sums[name] = checksum(self._shared[name].payload)
+                self._perturbed.add(name)
+                return True
+        return False
 
     def _refill(self, name: str, value: Any) -> None:
         if isinstance(value, torch.Tensor):
@@ -165,3 +202,11 @@ class TorchInputs:
         for shared in [*self._shared.values(), *self._outputs]:
             shared.close()
         self._shared, self._outputs = {}, []
+
+
+def _suits(tensor: torch.Tensor) -> bool:
+    """Whether one element may change: floating, not tiny, and not a symmetric matrix."""
+    if not tensor.dtype.is_floating_point or tensor.numel() < 4 * _ENDS:
+        return False
+    square = tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1]
+    return not (square and bool(torch.equal(tensor, tensor.T)))

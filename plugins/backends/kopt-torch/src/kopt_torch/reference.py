@@ -23,7 +23,7 @@ from kopt_torch.tensors import NAMES, all_finite
 from kopt_torch.trace import TraceMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kopt.model.device import DeviceKind
     from kopt.model.problem import OperatorCall, Problem, Workload
@@ -64,7 +64,7 @@ class TorchReference:
         """Draw a set of arguments in shared memory."""
         chosen = self.problem.workload(workload)
         return TorchInputs(
-            lambda: self._draw(chosen, seed, distribution), self.signature.workloads[workload],
+            lambda seed: self._draw(chosen, seed, distribution), self.signature.workloads[workload],
             workload=workload, seed=seed, distribution=distribution, init=self._function.init,
             mutates=self.problem.mutates, device=self.device.kind,
         )  # fmt: skip
@@ -166,6 +166,23 @@ class TorchReference:
         """Run the reference as the user does, on copies of what it changes."""
         assert isinstance(inputs, TorchInputs)
         return self._results(inputs, float64=False)
+
+    def expected_with(
+        self, inputs: InputSet, arguments: Mapping[str, Any], state: Mapping[str, Any]
+    ) -> list[torch.Tensor]:
+        """Run the reference as the user does, with other values for some arguments and state."""
+        assert isinstance(inputs, TorchInputs)
+        positional, keywords = inputs.arguments
+        names = [a.name for a in inputs.call.arguments if not a.keyword]
+        mine = dict(zip(names, positional, strict=True)) | keywords | dict(arguments)
+        changed = {name: mine[name].clone() for name in self.problem.mutates}
+        mine |= changed
+        result = self._function(
+            [mine[n] for n in names], {n: mine[n] for n in keywords}, inputs.state | dict(state)
+        )
+        leaves, _ = flatten(result)
+        self._trim()
+        return [*leaves, *changed.values()]
 
     def oracle(self, inputs: InputSet) -> list[torch.Tensor]:
         """Run the reference in float64."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kopt.worker.segments import GUARD_BYTES, ITEM_BYTES, Segment
+from kopt.worker.segments import GUARD_BYTES, ITEM_BYTES, Layout, Segment
 
 if TYPE_CHECKING:
     from kopt.model.executable import Memory
@@ -50,37 +50,44 @@ class CudaSegment:
 
 
 class SharedTensor:
-    """A contiguous tensor between two canaries, in memory that a candidate process can map."""
+    """A contiguous tensor between canaries, in memory that a candidate process can map.
+
+    On a CPU the outermost canaries are pages that the candidate process cannot access.
+    """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> None:
         self.nbytes = torch.Size(shape).numel() * ITEM_BYTES[NAMES[dtype]]
-        total = self.nbytes + 2 * GUARD_BYTES
         if device == "cuda":
-            self.segment: Segment | CudaSegment = CudaSegment(total)
+            self.segment: Segment | CudaSegment = CudaSegment(self.nbytes + 2 * GUARD_BYTES)
             self.bytes = self.segment.bytes
+            self._start = GUARD_BYTES
         else:
-            self.segment = Segment(total)
+            layout = Layout.around(self.nbytes)
+            self.segment = Segment(layout.nbytes, layout.guards)
             self.bytes = torch.frombuffer(self.segment.map, dtype=torch.uint8)
-        self.payload = self.bytes[GUARD_BYTES : GUARD_BYTES + self.nbytes]
+            self._start = layout.start
+        self.payload = self.bytes[self._start : self._start + self.nbytes]
         self.tensor = self.payload.view(dtype).view(shape)
         self.write_canaries()
 
     def write_canaries(self) -> None:
         """Write the pattern before and after the payload."""
-        self.bytes[:GUARD_BYTES] = _CANARY
-        self.bytes[-GUARD_BYTES:] = _CANARY
+        for canary in self._canaries():
+            canary.fill_(_CANARY)
 
     def canaries_hurt(self) -> bool:
         """Whether a byte before or after the payload was overwritten."""
-        ends = torch.stack((self.bytes[:GUARD_BYTES], self.bytes[-GUARD_BYTES:]))
-        return bool((ends != _CANARY).any().item())
+        return bool((torch.cat(self._canaries()) != _CANARY).any().item())
+
+    def _canaries(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.bytes[: self._start], self.bytes[self._start + self.nbytes :]
 
     def ref(self) -> TensorRef:
         """Return how a candidate process finds it."""
         from kopt.model.values import TensorRef
 
         return TensorRef(
-            segment=self.segment.id, offset=GUARD_BYTES, dtype=NAMES[self.tensor.dtype],
+            segment=self.segment.id, offset=self._start, dtype=NAMES[self.tensor.dtype],
             shape=tuple(self.tensor.shape), strides=tuple(self.tensor.stride()),
         )  # fmt: skip
 

@@ -75,7 +75,7 @@ def _answer(
     inputs = question.inputs
     inputs.poison(_FIRST_GARBAGE)
     claim = trial.run(inputs)
-    evidence["smoke"].append(_smoke(claim, inputs))
+    evidence["smoke"].append(smoke(claim, inputs))
     _untouched(trial, inputs)
     runs: list[list[torch.Tensor] | None] = [[result for _, result in inputs.results]]
     if poison or trial.problem.mutates:
@@ -98,7 +98,7 @@ def _answer(
         ratios += [] if ratio is None else [ratio]
 
 
-def _smoke(claim: CallClaim, inputs: InputSet) -> str:
+def smoke(claim: CallClaim, inputs: InputSet) -> str:
     """Structure, number, shape, dtype and device of what was returned."""
     wanted = inputs.call
     if claim.structure != wanted.structure:

@@ -13,14 +13,17 @@ from kopt.model.verification import StageResult, Status, Verification
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kopt.model.oracle import OracleReport
+    from kopt.model.reference import InputSet, Reference
     from kopt.model.trial import Trial
+    from kopt.model.values import CallClaim
     from kopt_verify.standing import Questions
 
-STAGES = ("parse", "build", "smoke", "poison", "accuracy")
+STAGES = ("parse", "build", "smoke", "poison", "accuracy", "determinism", "origin")
 
 
 class Verify:
-    """Stages 1 to 5 of docs/explanation/verification."""
+    """The stages of docs/explanation/verification."""
 
     class Options(kopt.Options):
         """Options of the verifier."""
@@ -42,6 +45,8 @@ class Verify:
     @kopt.hookimpl
     def kopt_verify(self, trial: Trial) -> Verification | None:
         """Judge a built candidate (so parse and build have passed)."""
+        from kopt_verify.order import check_call_order, last_inputs
+        from kopt_verify.origin import check_origin
         from kopt_verify.stages import StageFailedError, run_stages
         from kopt_verify.standing import Questions
 
@@ -56,11 +61,16 @@ class Verify:
             ),
         ]  # fmt: skip
         winner = trial.depth == "winner"
+        later: list[StageResult] = []
         seeds = self.options.winner_seeds if winner else self.options.seeds
         try:
             later, ratio = run_stages(trial, seeds, self._questions)
+            if winner:
+                with last_inputs(trial) as inputs:
+                    later = [*later, check_call_order(trial, inputs)]
+                    later = [*later, check_origin(trial, inputs)]
         except StageFailedError as failure:
-            done += [*failure.passed, StageResult(
+            done += [*(failure.passed or later), StageResult(
                 stage=failure.stage, outcome="fail", evidence=failure.evidence
             )]  # fmt: skip
             return Verification(
@@ -71,6 +81,20 @@ class Verify:
             verifier="verify", status=Status.CORRECT, stages=_padded([*done, *later]),
             error_ratio=ratio,
         )  # fmt: skip
+
+    @kopt.hookimpl
+    def kopt_recheck(self, trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult | None:
+        """Judge what a timed call left, by the rules of smoke and accuracy."""
+        from kopt_verify.order import recheck
+
+        return recheck(trial, inputs, claim)
+
+    @kopt.hookimpl
+    def kopt_test_oracle(self, reference: Reference) -> OracleReport:
+        """Judge known-wrong results by the rule of the accuracy stage."""
+        from kopt_verify.battery import check_oracle
+
+        return check_oracle(reference)
 
 
 def _padded(done: list[StageResult]) -> tuple[StageResult, ...]:

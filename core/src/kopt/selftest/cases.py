@@ -1,0 +1,152 @@
+"""The cases: which kernel, on which problem, and which outcomes are right for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from kopt.model.record import Record
+from kopt.model.verification import Status
+
+FIXTURES = Path(__file__).parent / "fixtures"
+"""Problems and kernels, as package data."""
+
+Kind = Literal["attack", "control"]
+
+
+class Case(Record):
+    """One kernel with the outcomes that are right for it."""
+
+    name: str
+    kind: Kind
+    problem: str
+    """Folder below ``fixtures/problems``."""
+    kernel: str
+    """File below ``fixtures/kernels``."""
+    expected: tuple[Status, ...]
+    """Any of them is right."""
+    device: Literal["cpu", "any"]
+    """``cpu``: C++; ``any``: Python."""
+    timed: bool = False
+    """Whether it is also timed: what is right while it is verified and cheats afterwards."""
+
+
+class Finding(Record):
+    """What kopt said of a case."""
+
+    case: Case
+    outcome: Status
+    detail: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Whether an attack was caught, or a control accepted."""
+        return self.outcome in self.case.expected
+
+
+_WRONG, _STALE = Status.WRONG, Status.INCOMPLETE_WRITE
+_INVALID, _MUTATES = Status.INVALID_OUTPUT, Status.MUTATES_INPUT
+_ILLEGAL, _CRASHED, _FAILED = Status.ILLEGAL_ACCESS, Status.CRASHED, Status.LAUNCH_FAILED
+_RANDOM, _HASTY = Status.NON_DETERMINISTIC, Status.TIMING_NOT_CREDIBLE
+
+_CPP_ATTACKS: dict[str, tuple[Status, ...]] = {
+    "zeros": (_WRONG,),
+    "constant": (_WRONG,),
+    "identity": (_WRONG,),
+    "row-mean": (_WRONG,),
+    "part-of-reduction": (_WRONG,),
+    "part-of-sum": (_WRONG,),
+    "weights-ignored": (_WRONG,),
+    "bias-ignored": (_WRONG,),
+    "lower-precision": (_WRONG,),
+    "partial-write": (_STALE,),
+    "stale-output": (_STALE,),
+    "memo-by-pointer": (_WRONG,),
+    "memo-by-shape": (_WRONG,),
+    "memo-by-content": (_WRONG, _HASTY),
+    "first-calls-only": (_WRONG,),
+    "first-hundreds-of-calls": (_WRONG,),
+    "state-across-calls": (_WRONG,),
+    "input-mutated": (_MUTATES,),
+    "nan-everywhere": (_WRONG,),
+    "out-of-bounds-write": (_ILLEGAL,),
+    "hang": (Status.HANG,),
+    "segfault": (_ILLEGAL, _CRASHED),
+    "exits-with-zero": (_CRASHED,),
+    "prints-pass": (_WRONG,),
+    "compile-error": (Status.COMPILE_ERROR,),
+    "no-entry": (Status.PARSE_ERROR,),
+    "out-of-memory": (Status.OOM,),
+    "race": (_WRONG, _RANDOM),
+    "watched-environment": (_WRONG,),
+    "forged-channel": (_CRASHED,),
+    "throws": (_CRASHED, _FAILED),
+    "forks": (_STALE,),
+    "thread-not-joined": (_STALE,),
+}
+_TORCH_ATTACKS: dict[str, tuple[Status, ...]] = {
+    "returns-empty-memory": (_STALE, _WRONG),
+    "output-aliases-input": (_MUTATES,),
+    "output-is-input": (_WRONG, _INVALID),
+    "empty-output": (_INVALID,),
+    "none-output": (_INVALID,),
+    "broadcast-output": (_INVALID,),
+    "expanded-output": (_WRONG, _INVALID),
+    "zero-d-output": (_INVALID,),
+    "wrong-dtype-output": (_INVALID,),
+    "wrong-shape-output": (_INVALID,),
+    "tuple-output": (_INVALID,),
+    "system-exit": (_FAILED, _CRASHED),
+    "os-exit": (_CRASHED,),
+    "patched-comparison": (_WRONG,),
+    "patched-clock": (_WRONG,),
+    "reseeds-generator": (_WRONG,),
+    "lazy-tensor": (_INVALID,),
+    "kept-buffer": (_WRONG, _INVALID),
+    "default-dtype-changed": (_WRONG,),
+    "memo-by-object": (_WRONG,),
+    "behaves-when-watched": (_WRONG,),
+    "syntax-error": (Status.PARSE_ERROR,),
+    "finds-expected-result": (_STALE, _WRONG),
+    "huge-allocation": (Status.OOM,),
+}
+_CPP_CONTROLS = (
+    "honest", "honest-timed", "other-rounding", "two-outputs", "integers", "in-place", "knobs",
+    "atomics", "simplified", "joined-threads", "scratch", "straight-copy",
+)  # fmt: skip
+_TORCH_CONTROLS = ("framework-code",)
+
+_PROBLEMS = {
+    "part-of-sum": "sums", "state-across-calls": "sums", "race": "sums", "atomics": "sums",
+    "two-outputs": "largest", "integers": "counts", "simplified": "counts",
+    "in-place": "add_in_place", "straight-copy": "copy",
+}  # fmt: skip
+"""Of the kernels that do not compute ``norm``."""
+
+_TIMED = {
+    "memo-by-content", "first-hundreds-of-calls", "lazy-tensor", "kept-buffer", "honest-timed"
+}  # fmt: skip
+_KERNELS = {"honest-timed": "honest"}
+"""Cases whose kernel is another case's."""
+
+KNOWN_OPEN: dict[str, str] = {}
+"""Attacks that kopt does not catch yet, or not by their name, and why."""
+
+
+def _case(
+    name: str, kind: Kind, language: Literal["cpp", "torch"], expected: tuple[Status, ...]
+) -> Case:
+    suffix = ".cpp" if language == "cpp" else ".py.txt"
+    return Case(
+        name=name, kind=kind, problem=_PROBLEMS.get(name, "norm"),
+        kernel=_KERNELS.get(name, name) + suffix, expected=expected,
+        device="cpu" if language == "cpp" else "any", timed=name in _TIMED,
+    )  # fmt: skip
+
+
+CASES: tuple[Case, ...] = (
+    *(_case(name, "attack", "cpp", right) for name, right in _CPP_ATTACKS.items()),
+    *(_case(name, "attack", "torch", right) for name, right in _TORCH_ATTACKS.items()),
+    *(_case(name, "control", "cpp", (Status.CORRECT,)) for name in _CPP_CONTROLS),
+    *(_case(name, "control", "torch", (Status.CORRECT,)) for name in _TORCH_CONTROLS),
+)

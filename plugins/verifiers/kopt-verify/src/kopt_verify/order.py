@@ -1,0 +1,179 @@
+"""Whether results depend on what was called before: same addresses with new content, many calls."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+
+from kopt.model.verification import StageResult, Status
+from kopt_verify.accuracy import Judgement, Yardstick
+from kopt_verify.stages import StageFailedError, smoke
+
+if TYPE_CHECKING:
+    from kopt.model.reference import InputSet
+    from kopt.model.trial import Trial
+    from kopt.model.values import CallClaim
+
+_STAGE = "determinism"
+_GARBAGE = 0xFF
+_MEMORY_SHARE = 16
+_REPEATS = (1, 1, 20, 1)
+"""Launches before each look at the results; the last of them is what is looked at."""
+
+
+def recheck(trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult:
+    """Judge what a timed call left in ``inputs.results``, on content that was new to that block."""
+    stage = "timed outputs"
+    try:
+        smoke(claim, inputs)
+    except StageFailedError as failure:
+        return StageResult(stage=stage, outcome="fail", evidence=failure.evidence)
+    results = _copies(inputs) if trial.problem.mutates else [r for _, r in inputs.results]
+    if trial.problem.mutates:
+        inputs.restore()
+    fault = _fault(trial, inputs, results)
+    if fault:
+        return StageResult(
+            stage=stage, outcome="fail",
+            evidence=f"{inputs.workload}: the timed calls did not compute it: {fault}",
+        )  # fmt: skip
+    return StageResult(
+        stage=stage, outcome="pass", evidence=f"{inputs.workload}: right on new content, as timed"
+    )
+
+
+@contextmanager
+def last_inputs(trial: Trial) -> Iterator[InputSet]:
+    """Lend inputs of the smallest workload, for looks that need no second seed."""
+    seed = random.Random(trial.seed ^ 0x5EED).randrange(1 << 31)
+    workload = min(
+        trial.problem.workloads,
+        key=lambda w: trial.reference.signature.workloads[w.name].compulsory_bytes,
+    ).name
+    inputs = trial.reference.inputs(workload, seed)
+    try:
+        yield inputs
+        trial.release(inputs)
+    finally:
+        inputs.close()
+
+
+def check_call_order(trial: Trial, inputs: InputSet) -> StageResult:
+    """Run x, other content at the same addresses, x again, and x many times.
+
+    Raises StageFailedError: WRONG where a result is that of another call, NON_DETERMINISTIC where
+    the same call is right at one time and wrong at another.
+    """
+    if _large(trial, inputs):
+        return _without_copies(trial, inputs)
+    seed = inputs.seed
+    first = _run(trial, inputs)
+    faults = [_fault(trial, inputs, first)]
+    inputs.redraw(random.Random(seed).randrange(1 << 31))
+    fault = _fault(trial, inputs, _run(trial, inputs))
+    if fault and not faults[0]:
+        raise _failed(
+            Status.WRONG, f"right at first, then other content at the same addresses: {fault}"
+        )
+    inputs.redraw(seed)
+    different = 0
+    for launches in _REPEATS:
+        again = _run(trial, inputs, 1 if trial.problem.mutates else launches)
+        same = all(_same_bits(a, b) for a, b in zip(first, again, strict=True))
+        different += not same
+        faults.append(faults[0] if same else _fault(trial, inputs, again))
+    _refuse(faults)
+    if different:
+        return StageResult(
+            stage=_STAGE, outcome="pass",
+            evidence=f"{different} of {len(_REPEATS)} repeats differ in bits, each within the "
+            "error bound (as sums in any order do)",
+        )  # fmt: skip
+    return StageResult(
+        stage=_STAGE, outcome="pass",
+        evidence=f"new content at the same addresses, then {sum(_REPEATS)} calls more: the same "
+        "bits every time",
+    )  # fmt: skip
+
+
+def _large(trial: Trial, inputs: InputSet) -> bool:
+    """Whether copies of the results would crowd out the candidate."""
+    needed = trial.reference.signature.workloads[inputs.workload].compulsory_bytes
+    return needed > trial.reference.device.memory_bytes // _MEMORY_SHARE
+
+
+def _without_copies(trial: Trial, inputs: InputSet) -> StageResult:
+    """Judge two calls with different content where they lie."""
+    for number in range(2):
+        if number:
+            inputs.redraw(random.Random(inputs.seed).randrange(1 << 31))
+        inputs.poison(_GARBAGE)
+        smoke(trial.run(inputs), inputs)
+        results = _copies(inputs) if trial.problem.mutates else [r for _, r in inputs.results]
+        if trial.problem.mutates:
+            inputs.restore()
+        if fault := _fault(trial, inputs, results):
+            raise _failed(Status.WRONG, f"call {number + 1} on changing content: {fault}")
+    return StageResult(
+        stage=_STAGE, outcome="pass",
+        evidence="right on new content at the same addresses; too large to repeat and compare bits",
+    )  # fmt: skip
+
+
+def _refuse(faults: list[str]) -> None:
+    """Raise where calls on the same inputs were wrong."""
+    wrong = [bool(fault) for fault in faults]
+    if not any(wrong):
+        return
+    at = wrong.index(True)
+    if all(wrong[at:]):
+        when = "" if at == 0 else f"right in the first {at} looks, wrong from then on: "
+        raise _failed(Status.WRONG, f"{when}{faults[at]}")
+    raise _failed(
+        Status.NON_DETERMINISTIC,
+        f"{sum(wrong)} of {len(wrong)} calls on the same inputs are wrong, the others right: "
+        f"{faults[at]}",
+    )
+
+
+def _failed(status: Status, evidence: str) -> StageFailedError:
+    return StageFailedError(_STAGE, status, evidence)
+
+
+def _fault(trial: Trial, inputs: InputSet, results: list[torch.Tensor]) -> str:
+    """Return what is wrong with results for the inputs' present content, or an empty text.
+
+    What they should be is worked out in slices and not kept: large problems leave no room.
+    """
+    judgements = [Judgement(name, trial.problem.tolerance.factor) for name, _ in inputs.results]
+    for answer in trial.reference.answers(inputs):
+        pairs = zip(answer.expected, answer.oracle, strict=True)
+        yardsticks = [Yardstick(expected, oracle) for expected, oracle in pairs]
+        for judgement, result, yardstick in zip(judgements, results, yardsticks, strict=True):
+            judgement.add(result[answer.rows] if result.dim() else result, yardstick)
+    verdicts = [judgement.verdict() for judgement in judgements]
+    return "; ".join(verdict.evidence for verdict in verdicts if not verdict.passed)
+
+
+def _run(trial: Trial, inputs: InputSet, launches: int = 1) -> list[torch.Tensor]:
+    inputs.poison(_GARBAGE)
+    smoke(trial.run(inputs, launches), inputs)
+    results = _copies(inputs)
+    if trial.problem.mutates:
+        inputs.restore()
+    return results
+
+
+def _copies(inputs: InputSet) -> list[torch.Tensor]:
+    return [result.clone() for _, result in inputs.results]
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype.is_floating_point:
+        width = {2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
+        return bool(torch.equal(one.contiguous().view(width), other.contiguous().view(width)))
+    return bool(torch.equal(one, other))
