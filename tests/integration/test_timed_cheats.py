@@ -64,5 +64,6 @@ def test_what_is_timed_is_what_was_checked(
 def test_the_verdict_names_the_look_at_timed_outputs(bench: single.Bench) -> None:
     evaluation = bench.measure(kernel(4))
     stages = [stage for verdict in evaluation.verifications for stage in verdict.stages]
-    (timed,) = [stage for stage in stages if stage.stage == "timed outputs"]
-    assert timed.outcome == "pass" and "as timed" in timed.evidence
+    timed = [stage for stage in stages if stage.stage == "timed outputs"]
+    assert len(timed) == 2  # other content, then one element that changed
+    assert all(stage.outcome == "pass" and "as timed" in stage.evidence for stage in timed)

@@ -95,9 +95,10 @@ def third_party(wheels: dict[str, Path], pytestconfig: pytest.Config) -> Path:
             and requirement.name != "triton"
         }
     )  # fmt: skip
-    pins = sorted(
-        f"{d.name}=={d.version}" for d in metadata.distributions() if not d.name.startswith("kopt")
-    )
+    versions: dict[str, str] = {}  # setuptools, once imported, adds what it carries, after ours
+    for each in metadata.distributions():
+        versions.setdefault(each.name, each.version)
+    pins = sorted(f"{n}=={v}" for n, v in versions.items() if not n.startswith("kopt"))
     mark = hashlib.sha256("\n".join([*texts, *pins, sys.version]).encode()).hexdigest()[:16]
     folder = pytestconfig.rootpath / ".pytest_cache" / "wheels" / mark
     if not (folder / "complete").exists():

@@ -138,6 +138,7 @@ def _show_candidate(folder: RunFolder, prefix: str, as_json: bool) -> int:
 
     from kopt.cli.outcome import evaluation_json, speedups, stage_table
     from kopt.cli.output import print_json, put, put_path, write
+    from kopt.model.kernel_file import settled_source
 
     evaluation = _find(folder.load(), prefix, folder.id)
     path = folder.source_path(evaluation.candidate).absolute()
@@ -157,7 +158,7 @@ def _show_candidate(folder: RunFolder, prefix: str, as_json: bool) -> int:
     if measurement is not None:
         put(f"{measurement.latency_ms:.4f} ms, {escape(speedups(measurement))}")
     put_path("source:", path)
-    write(f"\n{candidate.source.rstrip()}\n")
+    write(f"\n{settled_source(candidate).rstrip()}\n")
     return 0
 
 

@@ -47,7 +47,7 @@ class Finding(Record):
 _WRONG, _STALE = Status.WRONG, Status.INCOMPLETE_WRITE
 _INVALID, _MUTATES = Status.INVALID_OUTPUT, Status.MUTATES_INPUT
 _ILLEGAL, _CRASHED, _FAILED = Status.ILLEGAL_ACCESS, Status.CRASHED, Status.LAUNCH_FAILED
-_RANDOM, _HASTY = Status.NON_DETERMINISTIC, Status.TIMING_NOT_CREDIBLE
+_HASTY = Status.TIMING_NOT_CREDIBLE
 
 _CPP_ATTACKS: dict[str, tuple[Status, ...]] = {
     "zeros": (_WRONG,),
@@ -77,7 +77,6 @@ _CPP_ATTACKS: dict[str, tuple[Status, ...]] = {
     "compile-error": (Status.COMPILE_ERROR,),
     "no-entry": (Status.PARSE_ERROR,),
     "out-of-memory": (Status.OOM,),
-    "race": (_WRONG, _RANDOM),
     "watched-environment": (_WRONG,),
     "forged-channel": (_CRASHED,),
     "throws": (_CRASHED, _FAILED),
@@ -117,7 +116,7 @@ _CPP_CONTROLS = (
 _TORCH_CONTROLS = ("framework-code",)
 
 _PROBLEMS = {
-    "part-of-sum": "sums", "state-across-calls": "sums", "race": "sums", "atomics": "sums",
+    "part-of-sum": "sums", "state-across-calls": "sums", "atomics": "sums",
     "two-outputs": "largest", "integers": "counts", "simplified": "counts",
     "in-place": "add_in_place", "straight-copy": "copy",
 }  # fmt: skip
