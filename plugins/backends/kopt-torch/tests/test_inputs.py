@@ -141,8 +141,31 @@ def test_one_element_within_an_input_changes_and_comes_back(opened):
 
 def test_what_one_element_would_break_is_left_alone(opened):
     symmetric = opened("def f(x):\n    return x + 1", spec("x", 40, 40, distribution="ones"))
+    batched = opened("def f(x):\n    return x + 1", spec("x", 3, 40, 40, distribution="ones"))
     small = opened("def f(x):\n    return x + 1", spec("x", 6, 10))
-    for reference in (symmetric, small):
+    for reference in (symmetric, batched, small):
         inputs = reference.inputs("default", 3)
         assert not inputs.perturb(7)
         inputs.close()
+
+
+def test_module_state_is_not_changed_alone(opened, model):
+    """A candidate's module has copied it when it was bound, and need not look again."""
+    inputs = opened(model).inputs("default", 3)
+    before = {name: tensor.clone() for name, tensor in inputs.tensors.items()}
+    assert any(tensor.numel() >= 256 for tensor in inputs.state.values())
+    for seed in range(12):
+        assert inputs.perturb(seed)
+    changed = {n for n, tensor in inputs.tensors.items() if not torch.equal(tensor, before[n])}
+    assert changed == {"x"}
+    inputs.close()
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (3, 40, 40)])
+def test_symmetric_matrices_stay_so(opened, shape):
+    inputs = opened("def f(x):\n    return x + 1", spec("x", *shape)).inputs("default", 3)
+    matrix = inputs.tensors["x"]
+    assert inputs.perturb(7)
+    matrix.copy_(matrix + matrix.mT.clone())
+    assert not inputs.perturb(7)
+    inputs.close()

@@ -163,11 +163,14 @@ class TorchInputs:
     def perturb(self, seed: int) -> bool:
         """Overwrite one element within an input with another of its values; False: none suits.
 
-        Zeros stay where they are, and so do the ends: a triangle stays one. A symmetric matrix is
-        left alone. ``restore`` undoes it.
+        Zeros stay where they are, and so do the ends: a triangle stays one. Symmetric matrices are
+        left alone, and so is module state, which a module may pack once. ``restore`` undoes it.
         """
         generator = random.Random(seed)
-        names = [n for n, s in self._shared.items() if _suits(s.tensor)]
+        names = [
+            name for name, shared in self._shared.items()
+            if name not in self.state and _suits(shared.tensor)
+        ]  # fmt: skip
         for name in generator.sample(names, len(names)):
             flat = self._shared[name].tensor.view(-1)
             places = [generator.randrange(_ENDS, flat.numel() - _ENDS) for _ in range(_TRIES)]
@@ -208,5 +211,5 @@ def _suits(tensor: torch.Tensor) -> bool:
     """Whether one element may change: floating, not tiny, and not a symmetric matrix."""
     if not tensor.dtype.is_floating_point or tensor.numel() < 4 * _ENDS:
         return False
-    square = tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1]
-    return not (square and bool(torch.equal(tensor, tensor.T)))
+    square = tensor.dim() >= 2 and tensor.shape[-2] == tensor.shape[-1]
+    return not (square and bool(torch.equal(tensor, tensor.mT)))
