@@ -59,7 +59,7 @@ def test_a_search_leaves_the_stage_out(judge):
 
 
 def test_large_results_are_judged_where_they_lie(judge, monkeypatch):
-    monkeypatch.setattr("kopt_verify.order._MEMORY_SHARE", 1 << 62)
+    monkeypatch.setattr("kopt_verify.standing._MEMORY_SHARE", 1 << 62)
     verdict = judge(HONEST, depth="winner")
     (stage,) = [stage for stage in verdict.stages if stage.stage == "determinism"]
     assert stage.outcome == "pass" and "too large" in stage.evidence

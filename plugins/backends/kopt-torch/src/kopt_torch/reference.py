@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,12 +24,13 @@ from kopt_torch.tensors import NAMES, all_finite
 from kopt_torch.trace import TraceMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from kopt.model.device import DeviceKind
     from kopt.model.problem import OperatorCall, Problem, Workload
     from kopt.model.reference import InputSet
 
+_NOTHING: Mapping[str, Any] = {}
 _CHUNK_BYTES = 2 << 30
 """Float64 bytes of inputs and outputs above which the oracle works on slices of rows."""
 
@@ -172,17 +174,7 @@ class TorchReference:
     ) -> list[torch.Tensor]:
         """Run the reference as the user does, with other values for some arguments and state."""
         assert isinstance(inputs, TorchInputs)
-        positional, keywords = inputs.arguments
-        names = [a.name for a in inputs.call.arguments if not a.keyword]
-        mine = dict(zip(names, positional, strict=True)) | keywords | dict(arguments)
-        changed = {name: mine[name].clone() for name in self.problem.mutates}
-        mine |= changed
-        result = self._function(
-            [mine[n] for n in names], {n: mine[n] for n in keywords}, inputs.state | dict(state)
-        )
-        leaves, _ = flatten(result)
-        self._trim()
-        return [*leaves, *changed.values()]
+        return self._results(inputs, float64=False, arguments=arguments, state=state)
 
     def oracle(self, inputs: InputSet) -> list[torch.Tensor]:
         """Run the reference in float64."""
@@ -205,11 +197,17 @@ class TorchReference:
             )
 
     def _results(
-        self, inputs: TorchInputs, *, float64: bool, rows: slice | None = None
+        self,
+        inputs: TorchInputs,
+        *,
+        float64: bool,
+        rows: slice | None = None,
+        arguments: Mapping[str, Any] = _NOTHING,
+        state: Mapping[str, Any] = _NOTHING,
     ) -> list[torch.Tensor]:
         positional, keywords = inputs.arguments
         names = [a.name for a in inputs.call.arguments if not a.keyword]
-        mine = dict(zip(names, positional, strict=True)) | keywords
+        mine = dict(zip(names, positional, strict=True)) | keywords | dict(arguments)
         for name in self.problem.mutates:
             mine[name] = mine[name].clone()
         if rows is not None:
@@ -219,7 +217,8 @@ class TorchReference:
         if float64:  # widen here, so that what is changed in place is ours to look at
             before = {name: _wide(value) for name, value in before.items()}
             mine |= before
-        result = run([mine[n] for n in names], {n: mine[n] for n in keywords}, inputs.state)
+        used = inputs.state | dict(state)
+        result = run([mine[n] for n in names], {n: mine[n] for n in keywords}, used)
         leaves, _ = flatten(result)
         self._trim()
         return [*leaves, *before.values()]

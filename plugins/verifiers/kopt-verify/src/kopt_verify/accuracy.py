@@ -9,6 +9,7 @@ k = 2, or 3 for half types or fewer than 1000 elements; u is the unit roundoff o
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -143,6 +144,20 @@ class Judgement:
             f"{most_limit:.3g}), against values up to {scale.largest:.3g}"
         )
         return Comparison(False, said + limits, ratio)
+
+
+def compare(
+    names: Sequence[str],
+    results: Sequence[torch.Tensor],
+    yardsticks: Iterable[tuple[slice, list[Yardstick]]],
+    factor: float | None,
+) -> list[Comparison]:
+    """Return each output's verdict; ``yardsticks`` come in slices of rows."""
+    judgements = [Judgement(name, factor) for name in names]
+    for rows, parts in yardsticks:
+        for judgement, result, yardstick in zip(judgements, results, parts, strict=True):
+            judgement.add(result[rows] if result.dim() else result, yardstick)
+    return [judgement.verdict() for judgement in judgements]
 
 
 def _misplaced(result: torch.Tensor, yardstick: Yardstick) -> str:

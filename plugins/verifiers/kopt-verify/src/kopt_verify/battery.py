@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kopt.model.oracle import OracleFinding, OracleReport
-from kopt_verify.accuracy import Judgement
+from kopt_verify.accuracy import compare
 from kopt_verify.mutations import Case, Results, mutations_of
 from kopt_verify.standing import Question
 
@@ -80,11 +80,8 @@ def _judge(
 
 def _verdict(question: Question, results: Results, factor: float | None) -> tuple[bool, str]:
     """Compare as the accuracy stage does; return whether all passed, and the evidence."""
-    judgements = [Judgement(name, factor) for name, _ in question.inputs.results]
-    for rows, yardsticks in question.yardsticks():
-        for judgement, result, yardstick in zip(judgements, results, yardsticks, strict=True):
-            judgement.add(result[rows] if result.dim() else result, yardstick)
-    found = [judgement.verdict() for judgement in judgements]
+    names = [name for name, _ in question.inputs.results]
+    found = compare(names, results, question.yardsticks(), factor)
     failed = [comparison for comparison in found if not comparison.passed]
     said = "; ".join(comparison.evidence for comparison in failed or found)
     return not failed, said

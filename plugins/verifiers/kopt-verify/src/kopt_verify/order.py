@@ -7,20 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import torch
-
 from kopt.model.verification import StageResult, Status
-from kopt_verify.accuracy import Judgement, Yardstick
-from kopt_verify.stages import StageFailedError, smoke
+from kopt_verify.accuracy import compare
+from kopt_verify.stages import StageFailedError, compare_bits, smoke
+from kopt_verify.standing import fits, yardsticks_for
 
 if TYPE_CHECKING:
+    import torch
+
     from kopt.model.reference import InputSet
     from kopt.model.trial import Trial
     from kopt.model.values import CallClaim
 
 _STAGE = "determinism"
 _GARBAGE = 0xFF
-_MEMORY_SHARE = 16
+_COPIES = 1
+"""Times the compulsory bytes that copies of the results take at most."""
 _REPEATS = (1, 1, 20, 1)
 """Launches before each look at the results; the last of them is what is looked at."""
 
@@ -32,10 +34,7 @@ def recheck(trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult:
         smoke(claim, inputs)
     except StageFailedError as failure:
         return StageResult(stage=stage, outcome="fail", evidence=failure.evidence)
-    results = _copies(inputs) if trial.problem.mutates else [r for _, r in inputs.results]
-    if trial.problem.mutates:
-        inputs.restore()
-    fault = _fault(trial, inputs, results)
+    fault = _fault(trial, inputs, _taken(trial, inputs))
     if fault:
         return StageResult(
             stage=stage, outcome="fail",
@@ -68,10 +67,10 @@ def check_call_order(trial: Trial, inputs: InputSet) -> StageResult:
     Raises StageFailedError: WRONG where a result is that of another call, NON_DETERMINISTIC where
     the same call is right at one time and wrong at another.
     """
-    if _large(trial, inputs):
+    if not fits(trial.reference, inputs.workload, _COPIES):
         return _without_copies(trial, inputs)
     seed = inputs.seed
-    first = _run(trial, inputs)
+    first = [result.clone() for result in _run(trial, inputs)]
     faults = [_fault(trial, inputs, first)]
     inputs.redraw(random.Random(seed).randrange(1 << 31))
     fault = _fault(trial, inputs, _run(trial, inputs))
@@ -83,7 +82,7 @@ def check_call_order(trial: Trial, inputs: InputSet) -> StageResult:
     different = 0
     for launches in _REPEATS:
         again = _run(trial, inputs, 1 if trial.problem.mutates else launches)
-        same = all(_same_bits(a, b) for a, b in zip(first, again, strict=True))
+        same = not any(compare_bits(a, b)[0] for a, b in zip(first, again, strict=True))
         different += not same
         faults.append(faults[0] if same else _fault(trial, inputs, again))
     _refuse(faults)
@@ -100,23 +99,12 @@ def check_call_order(trial: Trial, inputs: InputSet) -> StageResult:
     )  # fmt: skip
 
 
-def _large(trial: Trial, inputs: InputSet) -> bool:
-    """Whether copies of the results would crowd out the candidate."""
-    needed = trial.reference.signature.workloads[inputs.workload].compulsory_bytes
-    return needed > trial.reference.device.memory_bytes // _MEMORY_SHARE
-
-
 def _without_copies(trial: Trial, inputs: InputSet) -> StageResult:
     """Judge two calls with different content where they lie."""
     for number in range(2):
         if number:
             inputs.redraw(random.Random(inputs.seed).randrange(1 << 31))
-        inputs.poison(_GARBAGE)
-        smoke(trial.run(inputs), inputs)
-        results = _copies(inputs) if trial.problem.mutates else [r for _, r in inputs.results]
-        if trial.problem.mutates:
-            inputs.restore()
-        if fault := _fault(trial, inputs, results):
+        if fault := _fault(trial, inputs, _run(trial, inputs)):
             raise _failed(Status.WRONG, f"call {number + 1} on changing content: {fault}")
     return StageResult(
         stage=_STAGE, outcome="pass",
@@ -145,35 +133,23 @@ def _failed(status: Status, evidence: str) -> StageFailedError:
 
 
 def _fault(trial: Trial, inputs: InputSet, results: list[torch.Tensor]) -> str:
-    """Return what is wrong with results for the inputs' present content, or an empty text.
-
-    What they should be is worked out in slices and not kept: large problems leave no room.
-    """
-    judgements = [Judgement(name, trial.problem.tolerance.factor) for name, _ in inputs.results]
-    for answer in trial.reference.answers(inputs):
-        pairs = zip(answer.expected, answer.oracle, strict=True)
-        yardsticks = [Yardstick(expected, oracle) for expected, oracle in pairs]
-        for judgement, result, yardstick in zip(judgements, results, yardsticks, strict=True):
-            judgement.add(result[answer.rows] if result.dim() else result, yardstick)
-    verdicts = [judgement.verdict() for judgement in judgements]
-    return "; ".join(verdict.evidence for verdict in verdicts if not verdict.passed)
+    """Return what is wrong with results for the inputs' present content, or an empty text."""
+    names = [name for name, _ in inputs.results]
+    parts = yardsticks_for(trial.reference, inputs)
+    found = compare(names, results, parts, trial.problem.tolerance.factor)
+    return "; ".join(comparison.evidence for comparison in found if not comparison.passed)
 
 
 def _run(trial: Trial, inputs: InputSet, launches: int = 1) -> list[torch.Tensor]:
+    """Return results where they lie, or copies where ``inputs`` were changed and are restored."""
     inputs.poison(_GARBAGE)
     smoke(trial.run(inputs, launches), inputs)
-    results = _copies(inputs)
+    return _taken(trial, inputs)
+
+
+def _taken(trial: Trial, inputs: InputSet) -> list[torch.Tensor]:
+    results = [result for _, result in inputs.results]
     if trial.problem.mutates:
+        results = [result.clone() for result in results]
         inputs.restore()
     return results
-
-
-def _copies(inputs: InputSet) -> list[torch.Tensor]:
-    return [result.clone() for _, result in inputs.results]
-
-
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.dtype.is_floating_point:
-        width = {2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
-        return bool(torch.equal(one.contiguous().view(width), other.contiguous().view(width)))
-    return bool(torch.equal(one, other))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kopt.model.verification import StageResult, Status
-from kopt_verify.accuracy import Judgement
+from kopt_verify.accuracy import compare
 
 if TYPE_CHECKING:
     from kopt.model.reference import InputSet
@@ -158,7 +158,7 @@ def _poison(
     _untouched(trial, inputs)
     count = 0
     for (name, now), before in zip(inputs.results, first, strict=True):
-        differing, unwritten = _compare_bits(now, before)
+        differing, unwritten = compare_bits(now, before)
         count += differing
         if unwritten:
             raise StageFailedError(
@@ -171,7 +171,7 @@ def _poison(
     return "two runs over different garbage are bitwise equal; inputs and canaries intact", None
 
 
-def _compare_bits(now: torch.Tensor, before: torch.Tensor) -> tuple[int, int]:
+def compare_bits(now: torch.Tensor, before: torch.Tensor) -> tuple[int, int]:
     """Return how many elements differ, and how many of those are the second garbage."""
     width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[now.element_size()]
     garbage = int.from_bytes(bytes([_SECOND_GARBAGE] * now.element_size()), "little")
@@ -191,11 +191,8 @@ def _accuracy(
     trial: Trial, question: Question, results: list[torch.Tensor]
 ) -> tuple[str, float | None]:
     names = [name for name, _ in question.inputs.results]
-    judgements = [Judgement(name, trial.problem.tolerance.factor) for name in names]
-    for rows, yardsticks in question.yardsticks():
-        for judgement, result, yardstick in zip(judgements, results, yardsticks, strict=True):
-            judgement.add(result[rows] if result.dim() else result, yardstick)
-    found = [judgement.verdict() for judgement in judgements]
+    factor = trial.problem.tolerance.factor
+    found = compare(names, results, question.yardsticks(), factor)
     for comparison in found:
         if not comparison.passed:
             evidence = f"{question.label} {comparison.evidence}"

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from kopt.model.trial import Trial
 
 _MEMORY_SHARE = 16
+_KEPT = 4
+"""Times its compulsory bytes that a question takes which stays in memory."""
+
+
+def yardsticks_for(
+    reference: Reference, inputs: InputSet
+) -> Iterator[tuple[slice, list[Yardstick]]]:
+    """Yield rows and what they should be for the present content, and keep none of it."""
+    for answer in reference.answers(inputs):
+        pairs = zip(answer.expected, answer.oracle, strict=True)
+        yield answer.rows, [Yardstick(expected, oracle) for expected, oracle in pairs]
 
 
 class Question:
@@ -36,9 +47,7 @@ class Question:
             yield from self._kept
             return
         parts: list[tuple[slice, list[Yardstick]]] = []
-        for answer in self._reference.answers(self.inputs):
-            pairs = zip(answer.expected, answer.oracle, strict=True)
-            part = answer.rows, [Yardstick(expected, oracle) for expected, oracle in pairs]
+        for part in yardsticks_for(self._reference, self.inputs):
             if self._keep:
                 parts.append(part)
             yield part
@@ -65,7 +74,7 @@ class Questions:
     ) -> Iterator[Question]:
         """Lend a question; the candidate's process has forgotten it afterwards."""
         reference, key = trial.reference, (workload, distribution, number)
-        keep = trial.depth == "search" and _small(reference, workload)
+        keep = trial.depth == "search" and fits(reference, workload, _KEPT)
         question = self._kept.get(key) if keep else None
         if question is None:
             seed = rng.randrange(1 << 31)
@@ -92,7 +101,7 @@ def _put_back(question: Question, *, keep: bool) -> None:
         question.inputs.restore()
 
 
-def _small(reference: Reference, workload: str) -> bool:
-    """Whether a question may stay in memory (it takes about four times its bytes)."""
-    needed = 4 * reference.signature.workloads[workload].compulsory_bytes
+def fits(reference: Reference, workload: str, times: int) -> bool:
+    """Whether so many times a workload's compulsory bytes leave a candidate its memory."""
+    needed = times * reference.signature.workloads[workload].compulsory_bytes
     return needed < reference.device.memory_bytes // _MEMORY_SHARE
