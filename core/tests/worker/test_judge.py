@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from kopt.errors import CandidateError, KoptError, ProblemError, WorkerError
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Evaluation
+from kopt.model.measurement import Interval, PairedSamples, WorkloadMeasurement
 from kopt.model.verification import Status
 from kopt.testing.plain_problem import candidate as plain
 from kopt.testing.plain_problem import right
@@ -24,6 +26,7 @@ from kopt.testing.processes import eventually, marked
 from kopt.worker import client
 from kopt.worker.client import LocalEvaluator
 from kopt.worker.device_lock import DeviceLock
+from kopt.worker.judge import Judge
 from kopt.worker.settings import JudgeSettings
 
 HIDE = """
@@ -304,3 +307,30 @@ def test_a_session_that_is_killed_leaves_nobody(
     session.communicate()
     assert eventually(lambda: not marked(marker), 10.0)
     assert not homes(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("opening_ms", "now_ms", "credible"), [(9.0, 2.0, True), (9.0, 8.0, False)]
+)
+def test_a_copy_timed_on_a_busy_machine_wrongs_no_kernel(
+    opening_ms: float, now_ms: float, credible: bool
+) -> None:
+    """The floor is the faster of the copy at opening and one timed when it matters."""
+    judge = object.__new__(Judge)  # its clock alone is asked
+    judge._copy_ms = {"default": opening_ms}
+    judge.reference = SimpleNamespace(copy_ms=lambda nbytes: now_ms)  # type: ignore[assignment]
+    pair = PairedSamples(
+        baseline="eager", launches=1, baseline_launches=1, samples_ms=(1.0,),
+        baseline_samples_ms=(1.0,), speedup=Interval(median=1.0, low=1.0, high=1.0),
+    )  # fmt: skip
+    found = WorkloadMeasurement(
+        workload="default", weight=1.0, latency_ms=1.0, call_ms=1.0, bytes_moved=64 << 20,
+        pairs=(pair,),
+    )  # fmt: skip
+    if credible:
+        judge._check_floor(found)
+    else:
+        with pytest.raises(CandidateError) as caught:
+            judge._check_floor(found)
+        assert caught.value.status is Status.TIMING_NOT_CREDIBLE
+    assert judge._copy_ms["default"] == now_ms

@@ -68,6 +68,7 @@ _CPP_ATTACKS: dict[str, tuple[Status, ...]] = {
     "first-hundreds-of-calls": (_WRONG,),
     "state-across-calls": (_WRONG,),
     "input-mutated": (_MUTATES,),
+    "race": (_WRONG, Status.NON_DETERMINISTIC),
     "nan-everywhere": (_WRONG,),
     "out-of-bounds-write": (_ILLEGAL,),
     "hang": (Status.HANG,),
@@ -116,7 +117,7 @@ _CPP_CONTROLS = (
 _TORCH_CONTROLS = ("framework-code",)
 
 _PROBLEMS = {
-    "part-of-sum": "sums", "state-across-calls": "sums", "atomics": "sums",
+    "part-of-sum": "sums", "state-across-calls": "sums", "race": "sums", "atomics": "sums",
     "two-outputs": "largest", "integers": "counts", "simplified": "counts",
     "in-place": "add_in_place", "straight-copy": "copy",
 }  # fmt: skip

@@ -56,7 +56,8 @@ def _verified(
     problem = load_problem(FIXTURES / "problems" / name)
     candidates = [_candidate(case) for case in cases]
     device = choose_device(settings.device, [candidate.language for candidate in candidates])
-    steps.preparing(f"{name}, {len(cases)} kernels", device)
+    count = f"{len(cases)} kernel{'s' if len(cases) != 1 else ''}"
+    steps.preparing(f"{name}, {count}", device)
     with evaluator_for(problem, candidates, device, settings) as evaluator:
         evaluator.prepare()
         yield from _found(cases, candidates, evaluator.verify)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 import threading
@@ -217,7 +218,7 @@ class Judge:
                 found = measuring.measure_workload(
                     workload, bytes_moved, subject, baselines, plan, self.rng
                 )
-                measuring.check_floor(found, self._copy_ms.get(workload.name))
+                self._check_floor(found)
                 self.timing.check_unchanged()
                 inputs, claim = subject.fresh_block(found.pairs[0].launches, secrets.randbits(31))
             stages += self._recheck(trial, inputs, claim)
@@ -231,6 +232,19 @@ class Judge:
         fastest = measurement.speedup[self._bench.fastest].median
         self.best_speedup = max(self.best_speedup, fastest)
         return measurement, stages
+
+    def _check_floor(self, found: WorkloadMeasurement) -> None:
+        """Raise CandidateError for a time that no memory gives, by a copy timed now as well.
+
+        The copy of the opening may have met a busy machine, which would wrong an honest kernel.
+        """
+        kept = self._copy_ms.get(found.workload)
+        try:
+            measuring.check_floor(found, kept)
+        except CandidateError:
+            again = min(kept or math.inf, self.reference.copy_ms(found.bytes_moved))
+            self._copy_ms[found.workload] = again
+            measuring.check_floor(found, again)
 
     def _recheck_nearly_same(
         self, trial: ProcessTrial, subject: TimedTrial, launches: int

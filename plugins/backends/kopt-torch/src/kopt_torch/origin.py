@@ -1,7 +1,7 @@
-"""Which of PyTorch's operators and which device kernels one call runs.
+"""Which of PyTorch's operators one call runs.
 
-Everything is bound when this module is imported, before a candidate exists. Two observers look at
-the same call, because each has a blind side: a dispatch mode sees this thread only, and the
+Everything is bound when this module is imported, before a candidate exists. On a CPU two observers
+look at the same call, because each has a blind side: a dispatch mode sees this thread only, and the
 profiler, which sees every thread and the inside of custom operators, can be paused.
 """
 
