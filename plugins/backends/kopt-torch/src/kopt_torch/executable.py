@@ -46,6 +46,8 @@ class PythonExecutable:
         self._opened: OpenTensors | None = None
         self._queue_ms = 0.05
         """Host time to queue one launch, as last seen."""
+        self._most_queued = _MOST_QUEUED
+        """Launches that the device's queue has held so far while it paused."""
 
     def bind(self, call: CallSpec, memory: Memory) -> BoundCall:
         """Open the tensors and make the callable; a module class is instantiated here."""
@@ -96,38 +98,56 @@ class PythonExecutable:
     def device_ms(self, calls: list[BoundCall], launches: int) -> float | None:
         """Time a block of back-to-back launches with events.
 
-        The device idles first, for as long as the host needs to queue the whole block: so what is
-        timed is the device's work, not the host's launching. Where the host was slower than
-        expected the block is run again behind a longer pause.
+        The device idles first, for as long as the host needs to queue the launches: so what is
+        timed is the device's work, not the host's launching.
         """
         if not torch.cuda.is_available():
             return None
         steps = [call.launch for call in calls]
+        total, done = 0.0, 0
         with _as_candidate_error():
-            for _ in range(_MOST_TRIES):
-                pause_ms = max(_LEAST_PAUSE_MS, 1.5 * self._queue_ms * launches)
-                block_ms, queued_ms = _behind_pause(steps, launches, pause_ms)
-                self._queue_ms = queued_ms / launches
-                if queued_ms < pause_ms:
-                    break
-        return block_ms
+            while done < launches:
+                count = min(self._most_queued, launches - done)
+                part_ms = self._part_ms(steps, done, count)
+                if part_ms is not None:
+                    total, done = total + part_ms, done + count
+        return total
+
+    def _part_ms(self, steps: list[Callable[[], None]], first: int, count: int) -> float | None:
+        """Time some launches behind a pause; None where the device's queue does not hold them.
+
+        It holds a number of kernels, and a call may start several: then the host waits for the
+        pause to end, however long that is, and fewer launches have to be timed together.
+        """
+        pause_ms = max(_LEAST_PAUSE_MS, 1.5 * self._queue_ms * count)
+        for _ in range(_TRIES):
+            part_ms, queued_ms = _behind_pause(steps, first, count, pause_ms)
+            if queued_ms < pause_ms:
+                self._queue_ms = queued_ms / count
+                return part_ms
+            pause_ms = 1.5 * queued_ms
+        if count == 1:  # it waits for the device itself: its host time is part of what it costs
+            return part_ms
+        self._most_queued = count // 2
+        return None
 
 
 _LEAST_PAUSE_MS = 0.5
-_MOST_TRIES = 3
+_TRIES = 2
+_MOST_QUEUED = 256
 
 
 def _behind_pause(
-    steps: list[Callable[[], None]], launches: int, pause_ms: float
+    steps: list[Callable[[], None]], first: int, launches: int, pause_ms: float
 ) -> tuple[float, float]:
-    """Return device time of the block and host time for queueing it, both in ms."""
+    """Return device time of the launches and host time for queueing them, both in ms."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     count = len(steps)
     torch.cuda.synchronize()
     torch.cuda._sleep(int(pause_ms * _cycles_per_ms()))
     begun = perf_counter()
     start.record()
-    for index in range(launches):
+    for index in range(first, first + launches):
         steps[index % count]()
     end.record()
     queued_ms = (perf_counter() - begun) * 1e3
