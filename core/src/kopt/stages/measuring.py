@@ -19,6 +19,7 @@ MOST_LAUNCHES = 2000
 _FLOOR_FACTOR = 3.0
 _LEAST_BYTES = 4 << 20
 """Less than this fits into caches, where a copy is no measure."""
+_UNDONE = "the work was not done in the timed calls"
 _LAUNCH_BOUND_MS = 0.2
 """A launch from Python takes less than this; longer differences need another explanation."""
 
@@ -137,7 +138,7 @@ def _check_credible(own: _Samples) -> None:
     """Refuse device times that the judge's own clock contradicts."""
     device, wall = statistics.median(own.time_ms), statistics.median(own.call_ms)
     if min(own.time_ms) <= 0.0:
-        raise CandidateError(Status.TIMING_NOT_CREDIBLE, "a block took no time at all")
+        raise CandidateError(Status.TIMING_NOT_CREDIBLE, f"a block took no time at all: {_UNDONE}")
     if wall > 3.0 * device and wall > _LAUNCH_BOUND_MS:
         raise CandidateError(
             Status.TIMING_NOT_CREDIBLE,
@@ -158,8 +159,7 @@ def check_floor(found: WorkloadMeasurement, copy_ms: float | None) -> None:
         raise CandidateError(
             Status.TIMING_NOT_CREDIBLE,
             f"{found.workload}: {found.latency_ms:.4g} ms for {found.bytes_moved} bytes that have "
-            f"to be moved, which this device copies in {copy_ms:.4g} ms: the work was not done in "
-            "the timed calls",
+            f"to be moved, which this device copies in {copy_ms:.4g} ms: {_UNDONE}",
         )
 
 
