@@ -6,18 +6,32 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
+from kopt.config import Settings
+from kopt.errors import CandidateError, ProblemError
 from kopt.model.kernel_file import load_kernel
-from kopt.selftest.cases import CASES, FIXTURES, KNOWN_OPEN
+from kopt.model.verification import Status
+from kopt.optimize import load_problem
+from kopt.selftest import runner
+from kopt.selftest.cases import CASES, FIXTURES, KNOWN_OPEN, Case
+from kopt.selftest.gpu_cases import NEED_A_GPU
+from kopt.single import evaluator_for
+
+if TYPE_CHECKING:
+    from kopt.model.candidate import Candidate
 
 pytest.importorskip("torch")
 
-ATTACKS = {case.name: case for case in CASES if case.kind == "attack"}
-CONTROLS = {case.name: case for case in CASES if case.kind == "control"}
+HERE = runner.selected(CASES, "cpu")
+ATTACKS = {case.name: case for case in HERE if case.kind == "attack"}
+CONTROLS = {case.name: case for case in HERE if case.kind == "control"}
+ON_GPU = [case for case in CASES if case.device != "cpu"]
 
 
 def kopt(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
@@ -79,25 +93,148 @@ class TestScoreboard:
         assert done.returncode == (1 if KNOWN_OPEN else 0)
 
 
+class Told:
+    """Notes what it is told, and in which threads."""
+
+    def __init__(self) -> None:
+        self.threads = {threading.get_ident()}
+        self.prepared: list[str] = []
+        self.judgements: list[tuple[str, str, str]] = []
+
+    def preparing(self, problem: str, device: str) -> None:
+        self.threads.add(threading.get_ident())
+        self.prepared.append(problem)
+
+    def judged(self, kernel: str, status: str, count: str) -> None:
+        self.threads.add(threading.get_ident())
+        self.judgements.append((kernel, status, count))
+
+    opening = preparing
+
+    def opened(self, opening: object) -> None:
+        self.threads.add(threading.get_ident())
+
+
+def cases_named(*names: str) -> list[Case]:
+    return [case for case in HERE if case.name in names]
+
+
+class TestSideBySide:
+    def test_each_finding_is_told_once_in_the_thread_that_asked(self) -> None:
+        cases, told = cases_named("zeros", "part-of-sum", "integers"), Told()
+        found = list(runner.run(cases, "cpu", told, jobs=2))
+        assert {f.case.name: f.outcome for f in found} == {
+            "zeros": "wrong", "part-of-sum": "wrong", "integers": "correct",
+        }  # fmt: skip
+        assert all(finding.seconds > 0 for finding in found)
+        assert sorted(told.prepared) == ["counts, 1 kernel", "norm, 1 kernel", "sums, 1 kernel"]
+        assert told.judgements == [
+            (f.case.name, f.outcome, f"{n}/3") for n, f in enumerate(found, start=1)
+        ]
+        assert told.threads == {threading.get_ident()}
+
+    def test_what_a_group_raises_is_raised_to_the_caller(self) -> None:
+        (case,) = cases_named("zeros")
+        lost = case.model_copy(update={"problem": "no_such_problem"})
+        with pytest.raises(ProblemError, match="no_such_problem"):
+            list(runner.run([lost], "cpu", jobs=2))
+
+    def test_an_end_before_the_last_finding_ends_every_judge(self) -> None:
+        found = runner.run(cases_named("zeros", "constant", "part-of-sum"), "cpu", jobs=2)
+        next(iter(found))
+        found.close()  # type: ignore[attr-defined]
+        assert threading.active_count() == 1
+        assert not psutil.Process().children(recursive=True)
+
+
+INTERPRETED = [case for case in CASES if case.interpreted]
+
+
+def test_a_good_part_of_the_list_of_a_gpu_needs_none() -> None:
+    assert len(INTERPRETED) > len(ON_GPU) // 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", sorted({case.problem for case in INTERPRETED}))
+def test_what_needs_no_gpu_has_its_outcome_in_the_interpreter(problem: str) -> None:
+    pytest.importorskip("triton")
+    cases = [case for case in INTERPRETED if case.problem == problem]
+    found = {f.case.name: f for f in runner.run(cases, "cpu")}
+    assert set(found) == {case.name for case in cases}
+    assert not {name: (f.outcome, f.detail) for name, f in found.items() if not f.right}
+
+
+NOT_COMPILED = {"compile-error": "power of 2", "huge-shared-memory": "bytes of shared memory"}
+"""Kernels that no GPU runs, and why."""
+NOT_FOLLOWED = {"joined-streams", "replays-graph", "replays-old-graph", "output-elsewhere"}
+"""Kernels whose launchers ask for streams, or values, of a GPU, so that no launch of theirs is seen."""
+
+
+@pytest.mark.slow
+def test_kernels_that_need_a_gpu_compile_for_one_unless_they_are_meant_not_to() -> None:
+    pytest.importorskip("triton")
+    unseen = [
+        case for case in CASES if case.device == "gpu" and case.name in NEED_A_GPU - NOT_FOLLOWED
+    ]
+    faults: dict[str, str] = {}
+    for problem in {case.problem for case in unseen}:
+        kernels = {
+            c.name: load_kernel(FIXTURES / "kernels" / c.kernel)
+            for c in unseen
+            if c.problem == problem
+        }
+        triton = {name: kernel for name, kernel in kernels.items() if "triton.jit" in kernel.source}
+        faults |= ahead(problem, triton)
+    assert set(faults) == set(NOT_COMPILED)
+    assert all(words in faults[name] for name, words in NOT_COMPILED.items())
+
+
+def ahead(problem: str, kernels: dict[str, Candidate]) -> dict[str, str]:
+    """Return the faults of compiling kernels of one problem for a GPU that is not here."""
+    faults = {}
+    opened = load_problem(FIXTURES / "problems" / problem)
+    settings = Settings(device="cpu")
+    with evaluator_for(
+        opened, list(kernels.values()), "cpu", settings, architecture="sm_90"
+    ) as evaluator:
+        evaluator.prepare()
+        for name, kernel in kernels.items():
+            try:
+                assert evaluator.ahead(kernel), name
+            except CandidateError as error:
+                assert error.status is Status.COMPILE_ERROR, f"{name}: {error}"
+                faults[name] = error.detail
+    return faults
+
+
 def test_no_attack_is_expected_to_be_accepted() -> None:
-    assert not [name for name, case in ATTACKS.items() if "correct" in case.expected]
-    assert all(case.expected == ("correct",) for case in CONTROLS.values())
+    for case in CASES:
+        assert ("correct" in case.expected) == (case.kind == "control"), case.name
+        assert case.kind == "attack" or case.expected == ("correct",)
 
 
-def test_names_are_unique_and_what_is_open_is_an_attack() -> None:
-    assert len({case.name for case in CASES}) == len(CASES)
-    assert set(KNOWN_OPEN) <= set(ATTACKS)
+@pytest.mark.parametrize("cases", [HERE, ON_GPU], ids=["cpu", "gpu"])
+def test_names_are_unique_and_what_is_open_is_an_attack(cases: list[Case]) -> None:
+    assert len({case.name for case in cases}) == len(cases)
+    assert set(KNOWN_OPEN) <= {case.name for case in CASES if case.kind == "attack"}
+
+
+def test_the_list_of_a_gpu_is_long_enough_to_mean_something() -> None:
+    kinds = [case.kind for case in ON_GPU]
+    assert kinds.count("attack") >= 46
+    assert kinds.count("control") >= 14
 
 
 def test_every_kernel_file_belongs_to_a_case_and_the_other_way_round() -> None:
     kernels = {path.name for path in (FIXTURES / "kernels").iterdir()}
     assert kernels == {case.kernel for case in CASES}
     problems = {path.name for path in (FIXTURES / "problems").iterdir() if path.is_dir()}
-    assert problems - {"__pycache__"} == {case.problem for case in CASES}
+    assert problems - {"__pycache__"} == {case.problem.partition("/")[0] for case in CASES}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_kernel_files_load_and_say_what_they_do(case: Any) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}-{case.device}")
+def test_kernel_files_load_and_say_what_they_do(case: Case) -> None:
     path = FIXTURES / "kernels" / case.kernel
-    assert load_kernel(path).language == ("cpp" if case.device == "cpu" else "torch")
+    languages = {"cpu": {"cpp"}, "any": {"torch"}, "gpu": {"triton", "torch"}}
+    assert load_kernel(path).language in languages[case.device]
     assert path.read_text(encoding="utf-8").splitlines()[0].lstrip("/# ").strip()

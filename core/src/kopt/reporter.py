@@ -26,6 +26,10 @@ class Steps(Protocol):
         """Baselines are timed."""
         ...
 
+    def judged(self, kernel: str, status: str, count: str) -> None:
+        """One kernel of many has its verdict; ``count`` as 3/70."""
+        ...
+
 
 class Reporter(Protocol):
     """Told by the session; must not raise."""
@@ -65,6 +69,9 @@ class Silent:
         """Say nothing."""
 
     def opened(self, opening: Opening) -> None:
+        """Say nothing."""
+
+    def judged(self, kernel: str, status: str, count: str) -> None:
         """Say nothing."""
 
     def proposed(self, round_number: int, candidates: Sequence[Candidate]) -> None:

@@ -14,10 +14,10 @@ from kopt.evaluator import Opening
 from kopt.loading import load_hooks, without_idle_options
 from kopt.machine import GPU_LANGUAGES, choose_device, refuse_untimeable
 from kopt.model.candidate import Candidate
-from kopt.model.device import DeviceKind
+from kopt.model.device import Device, DeviceKind
 from kopt.model.evaluation import Evaluation
 from kopt.model.oracle import OracleReport
-from kopt.model.problem import Problem
+from kopt.model.problem import Problem, Signature
 from kopt.model.verification import Status
 from kopt.optimize import judge_settings
 from kopt.reduction import interpretable, refuse_large, sizes_text
@@ -93,8 +93,20 @@ def lint(problem: Problem, settings: Settings, steps: Steps | None = None) -> Or
     device = choose_device(settings.device)
     (steps or Silent()).preparing(problem.name, device)
     with evaluator_for(problem, [], device, settings) as evaluator:
-        evaluator.prepare()
-        return evaluator.test_oracle()
+        found, signature = evaluator.prepare()
+        return _with_memory(evaluator.test_oracle(), found, signature)
+
+
+def _with_memory(report: OracleReport, device: Device, signature: Signature) -> OracleReport:
+    """Return a report that also says how much memory the problem takes."""
+    most = max(workload.memory_bytes for workload in signature.workloads.values())
+    if not most:
+        return report
+    said = (
+        f"memory: judging takes at least {most / 1e9:.2g} GB of the {device.memory_bytes / 1e9:.3g} "
+        f"GB that {device.name} has"
+    )
+    return report.model_copy(update={"notes": (*report.notes, said)})
 
 
 def compile_ahead(

@@ -37,20 +37,29 @@ class Clock:
         most: int = 1_000_000,
         log: list[str] | None = None,
         name: str = "",
+        warm: float = 1.0,
+        fixed: float = 0.0,
     ) -> None:
-        """``ms`` per launch by the wall, or a function of the block's number; ``device`` likewise."""
+        """``ms`` per launch by the wall, or a function of the block's number; ``device`` likewise.
+
+        ``warm``: by what factor launches on one input set are faster; ``fixed``: ms of every block.
+        """
         self._ms = ms if callable(ms) else lambda number: ms
         self._device = device
         self._log = [] if log is None else log
         self._name = name
+        self._warm, self._fixed = warm, fixed
         self.most_launches = most
         self.blocks: list[int] = []
+        self.warm_blocks = 0
 
-    def block(self, launches: int) -> BlockTime:
+    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
         self.blocks.append(launches)
+        self.warm_blocks += warm
         self._log.append(self._name)
-        wall = launches * self._ms(len(self.blocks))
-        return BlockTime(wall, None if self._device is None else launches * self._device)
+        counted = launches / self._warm if warm else launches
+        wall = self._fixed + counted * self._ms(len(self.blocks))
+        return BlockTime(wall, None if self._device is None else counted * self._device)
 
 
 def measure(subject, baselines, plan=PLAN, seed=0, workload=None):
@@ -184,6 +193,43 @@ def test_one_baseline_that_it_beats_is_hope_enough():
 def test_a_confirmation_looks_longer_and_never_gives_up():
     assert CONFIRM.blocks > SEARCH.blocks
     assert CONFIRM.hopeless == 0.0
+
+
+# --- a closer look, for a confirmation ---
+
+CLOSE = Plan("test", blocks=9, block_ms=12.0, closely=True)
+
+
+def test_warm_inputs_are_timed_for_both_sides_of_a_confirmation_only():
+    subject, eager = Clock(0.5, warm=2.0), Clock(2.0, warm=4.0)
+    found = measure(subject, {"eager": eager}, CLOSE)
+    assert found.warm_ms == pytest.approx(0.25)
+    assert found.pairs[0].baseline_warm_ms == pytest.approx(0.5)
+    assert found.latency_ms == pytest.approx(0.5)
+    assert subject.warm_blocks == eager.warm_blocks > 2
+    assert CONFIRM.closely and not SEARCH.closely
+    assert measure(Clock(0.5), {"eager": Clock(2.0)}).warm_ms is None
+
+
+def test_the_slope_is_what_one_more_call_costs():
+    found = measure(Clock(0.5, fixed=3.0), {"eager": Clock(2.0)}, CLOSE)
+    assert found.slope_ms == pytest.approx(0.5)
+
+
+def test_inputs_that_change_in_place_are_never_warm():
+    found = measure(Clock(0.5, most=1), {"eager": Clock(2.0, most=1)}, CLOSE)
+    assert (found.warm_ms, found.slope_ms) == (None, None)
+
+
+@pytest.mark.parametrize(("device", "credible"), [(0.9, True), (0.65, True), (0.55, False)])
+def test_a_device_time_below_what_further_calls_cost_is_not_credible(device, credible):
+    subject = Clock(1.0, device=device)
+    if credible:
+        assert measure(subject, {"eager": Clock(2.0)}, CLOSE).slope_ms == pytest.approx(1.0)
+        return
+    with pytest.raises(CandidateError, match="each further call takes") as caught:
+        measure(subject, {"eager": Clock(2.0)}, CLOSE)
+    assert caught.value.status is Status.TIMING_NOT_CREDIBLE
 
 
 # --- what is not believed ---

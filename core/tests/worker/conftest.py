@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,8 @@ def trial_of(
     def build(candidate: Candidate) -> ProcessTrial:
         reply = process.order("build", 5.0, candidate=candidate.to_json(), key=candidate.id)
         return ProcessTrial(
-            process, reference, candidate, reply["build"], seed=1, depth="search", run_seconds=2.0
-        )
+            process, reference, candidate, reply["build"], seed=1, depth="search", run_seconds=2.0,
+            twin=lambda: nullcontext(build(candidate)),
+        )  # fmt: skip
 
     return build

@@ -93,6 +93,7 @@ def _print_json(opening: Opening, results: Results) -> None:
 def _print(opening: Opening, results: Results) -> None:
     from rich.markup import escape
 
+    from kopt.cli.outcome import further_times
     from kopt.cli.output import put
 
     put(f"on {escape(opening.device.name)}, A/A noise {opening.noise:.1%}", "")
@@ -105,6 +106,9 @@ def _print(opening: Opening, results: Results) -> None:
     timed = [evaluation.measurement for _, evaluation in results if evaluation.measurement]
     if timed:
         put("improved: faster than every baseline by more than the noise")
+    for path, evaluation in results:
+        if evaluation.measurement:
+            put(f"{escape(path.name)}: {further_times(evaluation.measurement)}")
 
 
 def _table(opening: Opening, results: Results) -> Table:

@@ -49,6 +49,7 @@ def _best(run: Run) -> dict[str, Any] | None:
         "source_path": str(run.source_path.absolute()) if run.source_path else None, "knobs": best.candidate.chosen,
         "latency_ms": measurement.latency_ms,
         "call_ms": max(w.call_ms for w in measurement.workloads),
+        "setup_ms": measurement.setup_ms,
         "bandwidth_gb_s": moved / total / measurement.latency_ms / 1e6,
         "of_copy": run.copy_ms / measurement.latency_ms if run.copy_ms else None,
         "speedup": {name: i.to_json() for name, i in measurement.speedup.items()},
@@ -57,6 +58,17 @@ def _best(run: Run) -> dict[str, Any] | None:
         "error_ratio": worst_ratio(best),
         "workloads": [w.to_json() for w in measurement.workloads],
     }  # fmt: skip
+
+
+def further_times(measurement: Measurement) -> str:
+    """Return the times beside the headline's, in words: per call, warm, set-up."""
+    call = max(w.call_ms for w in measurement.workloads)
+    parts = [f"{call:.4g} ms a call with its launch"]
+    if len(measurement.workloads) == 1 and measurement.workloads[0].warm_ms:
+        parts.append(f"{measurement.workloads[0].warm_ms:.4g} ms on inputs used just before")
+    if measurement.setup_ms is not None:
+        parts.append(f"{measurement.setup_ms:.4g} ms for the first call of a process")
+    return ", ".join(parts)
 
 
 def stages(evaluation: Evaluation) -> dict[str, str]:

@@ -98,6 +98,10 @@ class ProgressReporter:
         for name, reason in opening.failed_baselines.items():
             self.step(f"baseline {escape(name)} left out: {escape(_gist(reason))}")
 
+    def judged(self, kernel: str, status: str, count: str) -> None:
+        """One line per kernel of a selftest."""
+        self.step(f"{count:>7} {escape(kernel)}: {status}")
+
     def proposed(self, round_number: int, candidates: Sequence[Candidate]) -> None:
         """Announce a round."""
         count = len(candidates)

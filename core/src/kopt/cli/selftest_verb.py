@@ -28,8 +28,9 @@ def selftest(device: DeviceName = None, as_json: AsJson = False) -> int:
     from kopt.selftest.runner import run, selected
 
     chosen = resolve({"device": device}).device
+    cases = selected(CASES, chosen)
     with ProgressReporter() as steps:
-        findings = list(run(selected(CASES, chosen), chosen, steps))
+        findings = sorted(run(cases, chosen, steps), key=lambda found: cases.index(found.case))
     if as_json:
         from kopt.cli.output import print_json
 

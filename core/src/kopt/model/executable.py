@@ -47,6 +47,11 @@ class Executable(Protocol):
 
     It may also have ``origin(bound: BoundCall) -> Origin`` (kopt.model.origin): run a bound call
     under observation and say whose compute it used. Without it the origin stage is not run.
+
+    It may also have ``sanitize(bound: BoundCall) -> SanitizerReport`` (kopt.model.sanitizer): run a
+    bound call in an instrumented build, within SANITIZER_SECONDS, and say what its tools found and
+    which of them were not run, and why. It changes neither inputs nor outputs, and raises nothing
+    for what the candidate does there. Without it the sanitizer stage is not run.
     """
 
     build: Build

@@ -27,6 +27,8 @@ class PairedSamples(Record):
     baseline_samples_ms: tuple[float, ...]
     speedup: Interval
     """Baseline time over subject time."""
+    baseline_warm_ms: float | None = None
+    """As ``warm_ms`` of the subject."""
 
     @model_validator(mode="after")
     def _paired(self) -> PairedSamples:
@@ -47,6 +49,10 @@ class WorkloadMeasurement(Record):
     bytes_moved: int
     """Compulsory traffic."""
     pairs: tuple[PairedSamples, ...]
+    warm_ms: float | None = None
+    """Median time per call on one input set, used just before; None where it was not timed."""
+    slope_ms: float | None = None
+    """What one more call costs by the judge's clock; None where it was not timed."""
 
     @property
     def bandwidth_gb_s(self) -> float:
@@ -64,6 +70,8 @@ class Measurement(Record):
     workloads: tuple[WorkloadMeasurement, ...]
     protocol: str
     """``search`` or ``confirm``: how many blocks, and whether the process was fresh."""
+    setup_ms: float | None = None
+    """Wall clock of binding and the first call in that process: compiling, tuning, packing."""
     noise: float = Field(ge=0)
     """Half-width of this session's A/A interval: smaller differences mean nothing."""
 

@@ -11,13 +11,15 @@ class OracleFinding(Record):
     mutation: str
     """What was done to the right result, as ``zeros`` or ``dropped weight``."""
     rejected_by: tuple[str, ...]
-    """Input distributions on which it is rejected."""
+    """The first input distribution that rejects it, on which candidates are asked too; empty: none.
+    It is not tried on those after it."""
     native_rejects: bool
     """Whether the problem's own inputs suffice to reject it."""
     tolerance_accepts: bool
     """Whether a bare tolerance on the problem's own inputs lets it through."""
     equivalent: bool = False
-    """It equals the right result on every distribution: nothing is wrong with it."""
+    """It is the right result on every distribution, in float64 where inputs were changed: nothing
+    is wrong with it."""
     survives: bool
     """It is wrong, or the reference returns a constant, and no distribution rejects it."""
     evidence: str = ""
@@ -33,6 +35,8 @@ class OracleReport(Record):
     tolerance: float
     """The bare tolerance, absolute and relative, that kopt's rule is compared with."""
     findings: tuple[OracleFinding, ...]
+    constant: tuple[str, ...] = ()
+    """Mutations which show that the reference returns the same whatever its inputs are."""
     notes: tuple[str, ...] = ()
     """Sentences for a person: what is degenerate, what could not be tried."""
 

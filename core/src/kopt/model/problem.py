@@ -146,6 +146,8 @@ class WorkloadSignature(Record):
     """``tensor``, ``tuple:2``, ``list:2``, ``dict:a,b`` or ``none``."""
     compulsory_bytes: int
     """Every input read once and every output written once."""
+    memory_bytes: int = 0
+    """What judging a candidate takes at least; 0 where shapes alone do not tell."""
     trace: tuple[OperatorCall, ...] = ()
 
 

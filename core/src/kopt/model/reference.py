@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 from kopt.model.device import Device
 from kopt.model.problem import Problem, Signature
@@ -82,6 +82,29 @@ class InputSet(Protocol):
         ...
 
 
+Layout = Literal["contiguous", "transposed", "spaced", "misaligned"]
+"""How arguments lie in memory: ``transposed`` in the last two dimensions, ``spaced`` with a gap after
+each row, ``misaligned`` by one element from where an allocator would put them."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Inputs that a workload does not have, on which its reference means the same."""
+
+    name: str
+    """As ``rows=97``."""
+    extents: Mapping[str, int] = field(default_factory=dict)
+    """New extents, by the names that ``Reference.extents`` gives them; the others stay."""
+    layout: Layout = "contiguous"
+    """Of the arguments; outputs and module state stay contiguous."""
+    content: str = ""
+    """What is done to the values of arguments that may have any value: ``scale:100`` (a factor),
+    ``offset:100`` (a summand), ``alternating`` (large values that cancel along every dimension),
+    ``constant`` (one value for each first index); for all integers and bools ``lowest`` and
+    ``highest`` of those drawn. Empty: nothing."""
+    distribution: str = "native"
+
+
 @dataclass(frozen=True)
 class Answer:
     """What rows of the results should be."""
@@ -108,6 +131,34 @@ class Reference(Protocol):
         """Names of the input distributions that make sense for this problem, ``native`` first."""
         ...
 
+    @property
+    def sharper(self) -> tuple[str, ...]:
+        """Names of further distributions, for wrong results that survive ``distributions``.
+
+        The reference may be infinite on them.
+        """
+        ...
+
+    @property
+    def input_notes(self) -> tuple[str, ...]:
+        """Sentences for a person: what was inferred of inputs that nothing declares."""
+        ...
+
+    def sharpen(self, names: Iterable[str]) -> None:
+        """Add those of ``sharper`` to ``distributions`` on which the reference is finite."""
+        ...
+
+    def extents(self, workload: str) -> Mapping[str, int]:
+        """Return the independent extents of a workload's arguments, by name."""
+        ...
+
+    def changed_inputs(self, workload: str, seed: int, change: Change) -> InputSet | None:
+        """Draw arguments with other extents, layout or content.
+
+        None where the reference cannot be run on them, or gives NaN, or mostly infinities.
+        """
+        ...
+
     def expected(self, inputs: InputSet) -> list[Any]:
         """Return what ``inputs.results`` should be, by the reference as the user runs it."""
         ...
@@ -124,6 +175,15 @@ class Reference(Protocol):
 
     def oracle(self, inputs: InputSet) -> list[Any]:
         """Return the same in float64, on the same (rounded) inputs."""
+        ...
+
+    def oracle_with(
+        self, inputs: InputSet, arguments: Mapping[str, Any], state: Mapping[str, Any]
+    ) -> list[Any]:
+        """Return what ``oracle`` would, had these arguments and state tensors these values.
+
+        They may be float64 where the problem's are narrower.
+        """
         ...
 
     def answers(self, inputs: InputSet) -> Iterator[Answer]:

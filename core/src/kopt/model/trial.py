@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
 from kopt.model.candidate import Candidate
@@ -9,6 +10,7 @@ from kopt.model.evaluation import Build
 from kopt.model.origin import Origin
 from kopt.model.problem import Problem
 from kopt.model.reference import InputSet, Reference
+from kopt.model.sanitizer import SanitizerReport
 from kopt.model.values import CallClaim
 
 
@@ -34,6 +36,20 @@ class Trial(Protocol):
         """Return whose compute one call uses; None where the backend cannot tell.
 
         The call may change what ``inputs`` hold, as any other.
+        """
+        ...
+
+    def sanitize(self, inputs: InputSet) -> SanitizerReport | None:
+        """Run one call of an instrumented build; None where the backend has none.
+
+        Neither inputs nor outputs change.
+        """
+        ...
+
+    def twin(self) -> AbstractContextManager[Trial]:
+        """Lend the same candidate, built in another process: what happens there ends only that.
+
+        For looks that may crash it, as on inputs that it was not made for.
         """
         ...
 

@@ -7,28 +7,38 @@ from typing import Literal
 
 from kopt.model.record import Record
 from kopt.model.verification import Status
+from kopt.selftest import gpu_cases
 
 FIXTURES = Path(__file__).parent / "fixtures"
 """Problems and kernels, as package data."""
 
 Kind = Literal["attack", "control"]
+Place = Literal["cpu", "any", "gpu"]
 
 
 class Case(Record):
     """One kernel with the outcomes that are right for it."""
 
     name: str
+    """Among the cases of a device there is no other of that name."""
     kind: Kind
     problem: str
-    """Folder below ``fixtures/problems``."""
+    """Folder or file below ``fixtures/problems``."""
     kernel: str
     """File below ``fixtures/kernels``."""
     expected: tuple[Status, ...]
     """Any of them is right."""
-    device: Literal["cpu", "any"]
-    """``cpu``: C++; ``any``: Python."""
+    device: Place
+    """Where it is part of the selftest: C++ on the ``cpu``, Triton on a ``gpu``, PyTorch on ``any``."""
     timed: bool = False
     """Whether it is also timed: what is right while it is verified and cheats afterwards."""
+    interpreted: bool = False
+    """Whether Triton's interpreter, which needs no GPU, shows the same outcome."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the right outcome is that a deadline passes."""
+        return Status.HANG in self.expected
 
 
 class Finding(Record):
@@ -37,6 +47,8 @@ class Finding(Record):
     case: Case
     outcome: Status
     detail: str = ""
+    seconds: float = 0.0
+    """What the verdict took, without opening the problem."""
 
     @property
     def right(self) -> bool:
@@ -144,9 +156,20 @@ def _case(
     )  # fmt: skip
 
 
+def _gpu_case(name: str, kind: Kind, expected: tuple[Status, ...]) -> Case:
+    timed = name in gpu_cases.TIMED
+    return Case(
+        name=name, kind=kind, problem=gpu_cases.PROBLEMS.get(name, "norm"),
+        kernel=_KERNELS.get(name, name) + ".py.txt", expected=expected, device="gpu", timed=timed,
+        interpreted=not timed and name not in gpu_cases.NEED_A_GPU,
+    )  # fmt: skip
+
+
 CASES: tuple[Case, ...] = (
     *(_case(name, "attack", "cpp", right) for name, right in _CPP_ATTACKS.items()),
     *(_case(name, "attack", "torch", right) for name, right in _TORCH_ATTACKS.items()),
+    *(_gpu_case(name, "attack", right) for name, right in gpu_cases.ATTACKS.items()),
     *(_case(name, "control", "cpp", (Status.CORRECT,)) for name in _CPP_CONTROLS),
     *(_case(name, "control", "torch", (Status.CORRECT,)) for name in _TORCH_CONTROLS),
+    *(_gpu_case(name, "control", (Status.CORRECT,)) for name in gpu_cases.CONTROLS),
 )

@@ -1,8 +1,14 @@
-"""Running the cases: one judge per problem serves all of its kernels."""
+"""Running the cases: one judge per group of kernels, several groups side by side."""
 
 from __future__ import annotations
 
+import os
+import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kopt.config import Settings
@@ -20,56 +26,149 @@ if TYPE_CHECKING:
     from kopt.reporter import Steps
     from kopt.settings import DeviceChoice
 
-RUN_SECONDS = 10.0
-"""Deadline of one launch: what a kernel that hangs costs."""
+HANG_SECONDS = 10.0
+"""Deadline of one launch of a kernel that is meant to hang: what it costs."""
+RUN_SECONDS = 60.0
+"""Deadline of one launch of the others, whose first one may compile and tune, and of one block."""
+_CHUNK = 8
+"""Kernels that one judge verifies at most, so that several judges have work."""
+_MOST_JOBS = 4
+_CPUS_OF_A_JOB = 2
 
 
 def selected(cases: Iterable[Case], device: DeviceChoice | None) -> list[Case]:
-    """Return the cases for a device: C++ runs on the CPU only. Raises KoptError without a GPU."""
+    """Return the cases of a device: C++ on the CPU, Triton on a GPU, PyTorch on both.
+
+    Raises KoptError where a GPU is asked for and none is here.
+    """
     on_gpu = device is not None and choose_device(device) == "cuda"
-    return [case for case in cases if not (on_gpu and case.device == "cpu")]
+    return [case for case in cases if case.device in ("any", "gpu" if on_gpu else "cpu")]
+
+
+def default_jobs() -> int:
+    """Return how many judges verify at a time."""
+    return max(1, min(_MOST_JOBS, (os.cpu_count() or 1) // _CPUS_OF_A_JOB))
 
 
 def run(
-    cases: Sequence[Case], device: DeviceChoice | None = None, steps: Steps | None = None
+    cases: Sequence[Case],
+    device: DeviceChoice | None = None,
+    steps: Steps | None = None,
+    *,
+    jobs: int | None = None,
 ) -> Iterator[Finding]:
-    """Judge every case and yield what was found, problem by problem. Raises KoptError.
+    """Judge every case and yield what was found, as it is found. Raises KoptError.
+
+    :param jobs: judges that verify side by side; what is timed has the machine for itself.
 
     No configuration counts: the verifiers and their bounds are kopt's defaults.
     """
-    told = steps or Silent()
-    own = Settings(
-        device=device or "cpu",
-        run_timeout=RUN_SECONDS,
-        options={"backend.torch": {"compile": False}},
+    told, kind, most = steps or Silent(), device or "cpu", jobs or default_jobs()
+    groups = _groups(cases, _CHUNK if most > 1 else len(cases))
+    found = chain(
+        _side_by_side([group for group in groups if not group.timed], kind, told, most),
+        *(_measured(group, kind, told) for group in groups if group.timed),
     )
-    groups: dict[tuple[str, bool], list[Case]] = {}
+    for number, finding in enumerate(found, start=1):
+        told.judged(finding.case.name, str(finding.outcome), f"{number}/{len(cases)}")
+        yield finding
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Kernels of one problem under one judge."""
+
+    problem: str
+    timed: bool
+    hangs: bool
+    cases: tuple[Case, ...]
+
+    def settings(self, device: DeviceChoice) -> Settings:
+        return Settings(
+            device=device,
+            run_timeout=HANG_SECONDS if self.hangs else RUN_SECONDS,
+            options={"backend.torch": {"compile": False}},
+        )
+
+
+def _groups(cases: Sequence[Case], most: int) -> list[_Group]:
+    """Return the cases by problem, kind and deadline; of those that are not timed ``most`` each."""
+    alike: dict[tuple[str, bool, bool], list[Case]] = {}
     for case in cases:
-        groups.setdefault((case.problem, case.timed), []).append(case)
-    for (problem, timed), group in groups.items():
-        yield from (_measured if timed else _verified)(problem, group, own, told)
+        alike.setdefault((case.problem, case.timed, case.hangs), []).append(case)
+    groups = []
+    for (problem, timed, hangs), found in alike.items():
+        step = len(found) if timed else most
+        for at in range(0, len(found), step):
+            groups.append(_Group(problem, timed, hangs, tuple(found[at : at + step])))
+    return groups
 
 
-def _verified(
-    name: str, cases: Sequence[Case], settings: Settings, steps: Steps
+_Event = Finding | str | None
+"""What a thread tells of its group: what was found, what is about to be opened, or that it ended."""
+
+
+def _side_by_side(
+    groups: Sequence[_Group], device: DeviceChoice, steps: Steps, jobs: int
 ) -> Iterator[Finding]:
-    problem = load_problem(FIXTURES / "problems" / name)
-    candidates = [_candidate(case) for case in cases]
-    device = choose_device(settings.device, [candidate.language for candidate in candidates])
-    count = f"{len(cases)} kernel{'s' if len(cases) != 1 else ''}"
-    steps.preparing(f"{name}, {count}", device)
-    with evaluator_for(problem, candidates, device, settings) as evaluator:
+    """Yield the findings of all groups; ``steps`` is told in the caller's thread alone.
+
+    What a group raises is raised here, once the groups that have begun are at an end.
+    """
+    events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+    stopped = threading.Event()
+
+    def work(group: _Group) -> None:
+        try:
+            for event in _verified(group, device):
+                if stopped.is_set():
+                    return
+                events.put(event)
+        except BaseException:
+            stopped.set()
+            raise
+        finally:
+            events.put(None)
+
+    # A judge ends with the thread that started it, so each thread sees its groups to their end.
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(work, group) for group in groups]
+        try:
+            yield from _told(events, len(groups), device, steps)
+        finally:
+            stopped.set()
+    for future in futures:
+        future.result()
+
+
+def _told(
+    events: queue.SimpleQueue[_Event], groups: int, device: DeviceChoice, steps: Steps
+) -> Iterator[Finding]:
+    while groups:
+        match events.get():
+            case None:
+                groups -= 1
+            case Finding() as finding:
+                yield finding
+            case opened:
+                steps.preparing(opened, device)
+
+
+def _verified(group: _Group, device: DeviceChoice) -> Iterator[str | Finding]:
+    """Yield what is about to be opened, then each finding."""
+    problem = load_problem(FIXTURES / "problems" / group.problem)
+    candidates = [_candidate(case) for case in group.cases]
+    yield f"{problem.name}, {len(candidates)} kernel{'s' if len(candidates) != 1 else ''}"
+    with evaluator_for(problem, candidates, device, group.settings(device)) as evaluator:
         evaluator.prepare()
-        yield from _found(cases, candidates, evaluator.verify)
+        yield from _found(group.cases, candidates, evaluator.verify)
 
 
-def _measured(
-    name: str, cases: Sequence[Case], settings: Settings, steps: Steps
-) -> Iterator[Finding]:
-    problem = load_problem(FIXTURES / "problems" / name)
-    candidates = [_candidate(case) for case in cases]
-    with open_bench(problem, candidates, settings, steps) as bench:
-        yield from _found(cases, candidates, bench.measure)
+def _measured(group: _Group, device: DeviceChoice, steps: Steps) -> Iterator[Finding]:
+    problem = load_problem(FIXTURES / "problems" / group.problem)
+    candidates = [_candidate(case) for case in group.cases]
+    with open_bench(problem, candidates, group.settings(device), steps) as bench:
+        yield from _found(group.cases, candidates, bench.measure)
 
 
 def _found(
@@ -77,7 +176,10 @@ def _found(
 ) -> Iterator[Finding]:
     for case, candidate in zip(cases, candidates, strict=True):
         evaluation = judge(candidate)
-        yield Finding(case=case, outcome=evaluation.status, detail=evaluation.detail)
+        yield Finding(
+            case=case, outcome=evaluation.status, detail=evaluation.detail,
+            seconds=evaluation.seconds,
+        )  # fmt: skip
 
 
 def _candidate(case: Case) -> Candidate:

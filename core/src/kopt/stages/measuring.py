@@ -33,10 +33,16 @@ class Plan:
     block_ms: float
     hopeless: float = 0.0
     """Stop after three blocks if the speedup is below this."""
+    closely: bool = False
+    """Also time warm inputs, and what one more call costs."""
 
 
 SEARCH = Plan("search", blocks=9, block_ms=12.0)
-CONFIRM = Plan("confirm", blocks=25, block_ms=25.0)
+CONFIRM = Plan("confirm", blocks=25, block_ms=25.0, closely=True)
+_FURTHER_BLOCKS = 5
+_SLOPE_FACTOR = 1.5
+_SLOPE_SLACK_MS = 0.1
+"""A launch from Python takes less; more per call needs another explanation."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,8 @@ class BlockTime:
 class Subject(Protocol):
     """Something whose launches can be timed on one workload."""
 
-    def block(self, launches: int) -> BlockTime:
-        """Run that many launches over rotating inputs. Raises CandidateError."""
+    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
+        """Run that many launches over rotating inputs, or on the same ones. Raises CandidateError."""
         ...
 
     @property
@@ -68,8 +74,11 @@ class _Samples:
     time_ms: list[float] = field(default_factory=list)
     """Per call: device time where there is one, else wall clock."""
     call_ms: list[float] = field(default_factory=list)
+    by_judge: bool = True
+    """Whether ``time_ms`` is the judge's own clock."""
 
     def add(self, block: BlockTime) -> None:
+        self.by_judge = self.by_judge and block.device_ms is None
         per_call = block.wall_ms / self.launches
         self.call_ms.append(per_call)
         self.time_ms.append(
@@ -116,14 +125,61 @@ def measure_workload(
             break
     own = samples[""]
     _check_credible(own)
+    warm: dict[str, float | None] = dict.fromkeys(parties)
+    slope = None
+    if plan.closely and subject.most_launches > 1:
+        warm = _warm_ms(parties, samples)
+        slope = _slope_ms(subject, own)
+        _check_slope(subject, own, slope)
     return WorkloadMeasurement(
         workload=workload.name,
         weight=workload.weight,
         latency_ms=statistics.median(own.time_ms),
         call_ms=statistics.median(own.call_ms),
         bytes_moved=bytes_moved,
-        pairs=tuple(_pair(name, own, samples[name], rng) for name in baselines),
+        pairs=tuple(_pair(name, own, samples[name], rng, warm[name]) for name in baselines),
+        warm_ms=warm[""],
+        slope_ms=slope,
     )
+
+
+def _warm_ms(
+    parties: Mapping[str, Subject], samples: Mapping[str, _Samples]
+) -> dict[str, float | None]:
+    """Time every party on one input set that it has just used."""
+    found: dict[str, list[float]] = {name: [] for name in parties}
+    for _ in range(_FURTHER_BLOCKS):
+        for name, party in parties.items():
+            launches = max(2, samples[name].launches)
+            block = party.block(launches, warm=True)
+            spent = block.wall_ms if block.device_ms is None else block.device_ms
+            found[name].append(spent / launches)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def _slope_ms(subject: Subject, own: _Samples) -> float:
+    """Return what one more call costs by the judge's clock: fixed costs of a block cancel."""
+    many = min(subject.most_launches, max(4, own.launches))
+    few = max(1, many // 4)
+    walls: dict[int, list[float]] = {few: [], many: []}
+    for _ in range(_FURTHER_BLOCKS):
+        for launches, found in walls.items():
+            found.append(subject.block(launches).wall_ms)
+    return (statistics.median(walls[many]) - statistics.median(walls[few])) / (many - few)
+
+
+def _check_slope(subject: Subject, own: _Samples, slope: float) -> None:
+    """Refuse device times that are less than what further calls cost the judge."""
+    if own.by_judge:
+        return
+    claimed = statistics.median(own.time_ms)
+    limit = _SLOPE_FACTOR * claimed + _SLOPE_SLACK_MS
+    if slope > limit and min(slope, _slope_ms(subject, own)) > limit:
+        raise CandidateError(
+            Status.TIMING_NOT_CREDIBLE,
+            f"{claimed:.4f} ms by the device's clock, but each further call takes {slope:.4f} ms by "
+            "the judge's",
+        )
 
 
 def _fastest_ratio(samples: Mapping[str, _Samples]) -> float:
@@ -163,7 +219,9 @@ def check_floor(found: WorkloadMeasurement, copy_ms: float | None) -> None:
         )
 
 
-def _pair(name: str, own: _Samples, other: _Samples, rng: random.Random) -> PairedSamples:
+def _pair(
+    name: str, own: _Samples, other: _Samples, rng: random.Random, warm: float | None
+) -> PairedSamples:
     ratios = [b / s for s, b in zip(own.time_ms, other.time_ms, strict=True)]
     return PairedSamples(
         baseline=name,
@@ -172,6 +230,7 @@ def _pair(name: str, own: _Samples, other: _Samples, rng: random.Random) -> Pair
         samples_ms=tuple(own.time_ms),
         baseline_samples_ms=tuple(other.time_ms),
         speedup=median_interval(ratios, rng),
+        baseline_warm_ms=warm,
     )
 
 

@@ -73,6 +73,10 @@ class CandidateBench:
             self._process = self._recipe.ready(self._recipe.start())
         return self._process
 
+    def another(self) -> CandidateProcess:
+        """Start one more process, which is the caller's to kill."""
+        return self._recipe.ready(self._recipe.start())
+
     def build(self, candidate: Candidate) -> Build:
         """Build in the process. Raises CandidateError, UNSUPPORTED where no plugin builds it."""
         reply = self.process.order(

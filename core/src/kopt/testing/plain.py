@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kopt.model.executable import BoundCall, BuildContext, Executable, Memory
     from kopt.model.problem import InputSpec, Problem, Workload
-    from kopt.model.reference import InputSet, Reference
+    from kopt.model.reference import Change, InputSet, Reference
     from kopt.model.values import CallSpec
 
 LANGUAGE = "plain"
@@ -145,7 +145,9 @@ def _view(value: Any, memory: Memory) -> Any:
 class PlainReference:
     """See kopt.model.reference.Reference; the result is like the first tensor argument."""
 
-    distributions = ("native",)
+    distributions: tuple[str, ...] = ("native",)
+    sharper: tuple[str, ...] = ()
+    input_notes: tuple[str, ...] = ()
 
     def __init__(self, problem: Problem) -> None:
         """Raises ProblemError where the function or its inputs are not plain."""
@@ -170,6 +172,9 @@ class PlainReference:
         output = tensors[0].model_copy(update={"name": "out0"})
         moved = sum(tensor.elements * ITEM_BYTES[tensor.dtype] for tensor in [*tensors, output])
         return WorkloadSignature(arguments=arguments, outputs=(output,), compulsory_bytes=moved)
+
+    def sharpen(self, names: Iterable[str]) -> None:
+        """There is nothing sharper."""
 
     def inputs(self, workload: str, seed: int, distribution: str = "native") -> InputSet:
         """Draw arguments; a function of workload and seed."""
@@ -204,6 +209,19 @@ class PlainReference:
         ]
         self._function(*map(_viewed, arguments), memoryview(out))
         return [out, *(copies[name] for name in self.problem.mutates)]
+
+    def oracle_with(
+        self, inputs: InputSet, arguments: Mapping[str, Any], state: Mapping[str, Any]
+    ) -> list[Any]:
+        """Do the same with other tensors for some arguments; there is no state."""
+        return self._run(inputs, {"f": "d"}, arguments)
+
+    def extents(self, workload: str) -> Mapping[str, int]:
+        """Nothing can be changed here."""
+        return {}
+
+    def changed_inputs(self, workload: str, seed: int, change: Change) -> None:
+        """There are no other inputs than the problem's."""
 
     def answers(self, inputs: InputSet) -> Iterator[Answer]:
         """Yield everything at once."""

@@ -71,9 +71,11 @@ def _signature(
 ) -> Signature:
     tensors = [TensorInfo(name=name, dtype="float32", shape=s) for name, s in inputs.items()]
     out = TensorInfo(name="out0", dtype="float32", shape=output)
+    elements = sum(t.elements for t in [*tensors, out])
     workload = WorkloadSignature(
         arguments=tuple(ArgumentInfo(name=t.name, kind="tensor", tensor=t) for t in tensors),
-        outputs=(out,), compulsory_bytes=4 * sum(t.elements for t in [*tensors, out]),
+        outputs=(out,), compulsory_bytes=4 * elements,
+        memory_bytes=4 * (elements + 2 * out.elements) + 24 * elements,
         trace=(operator,),
     )  # fmt: skip
     return Signature(workloads={"default": workload})

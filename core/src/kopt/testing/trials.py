@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -12,8 +13,10 @@ from kopt.errors import ProblemError
 from kopt.hooks import Hooks
 from kopt.model.candidate import Candidate
 from kopt.model.device import DeviceKind
+from kopt.model.evaluation import Build
 from kopt.model.problem import Problem
 from kopt.testing.bench import SECONDS, CandidateBench
+from kopt.worker.process import CandidateProcess
 from kopt.worker.settings import PluginRef
 from kopt.worker.trial import ProcessTrial
 
@@ -51,10 +54,30 @@ class Trials:
     ) -> ProcessTrial:
         """Build a candidate and return its trial, with a seed of its own. Raises CandidateError."""
         build = self.bench.build(candidate)
+        return self._in(self.bench.process, candidate, build, depth)
+
+    def _in(
+        self,
+        process: CandidateProcess,
+        candidate: Candidate,
+        build: Build,
+        depth: Literal["search", "winner"],
+    ) -> ProcessTrial:
         return ProcessTrial(
-            self.bench.process, self.reference, candidate, build, seed=next(self._seeds),
-            depth=depth, run_seconds=self._run_seconds,
+            process, self.reference, candidate, build, seed=next(self._seeds), depth=depth,
+            run_seconds=self._run_seconds, twin=lambda: self._twin(candidate, depth),
         )  # fmt: skip
+
+    @contextmanager
+    def _twin(
+        self, candidate: Candidate, depth: Literal["search", "winner"]
+    ) -> Iterator[ProcessTrial]:
+        process = self.bench.another()
+        try:
+            reply = process.order("build", SECONDS, candidate=candidate.to_json(), key=candidate.id)
+            yield self._in(process, candidate, Build.model_validate(reply["build"]), depth)
+        finally:
+            process.kill()
 
     def __enter__(self) -> Trials:
         return self

@@ -47,9 +47,9 @@ class _Standing:
     def most_launches(self) -> int:
         return self._timed.most_launches
 
-    def block(self, launches: int) -> BlockTime:
+    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
         with _as_lost():
-            return self._timed.block(launches)
+            return self._timed.block(launches, warm=warm)
 
 
 class BaselineBench:
@@ -111,7 +111,9 @@ class BaselineBench:
     def _admit(self, name: str, candidate: Candidate) -> Evaluation:
         process = self._process(bool(candidate.settings.get("pooled", False)))
         build, _ = self._judge.build_in(process, candidate)
-        trial = self._judge.trial(process, candidate, build, "search")
+        # torch.compile builds at the first call
+        patience = self._judge.build_seconds
+        trial = self._judge.trial(process, candidate, build, "search", more_seconds=patience)
         verdicts = self._judge.verifications(trial)
         wrong = [v for v in verdicts if v.status is not Status.CORRECT]
         if wrong:

@@ -66,7 +66,7 @@ class CandidateServer:
             "open": self._open, "build": self._build, "attach": self._attach,
             "detach": self._detach, "release": self._release, "trim": self._trim,
             "bind": self._bind, "run": self._run, "time": self._time,
-            "collect": self._collect, "origin": self._origin,
+            "collect": self._collect, "origin": self._origin, "sanitize": self._sanitize,
             "reset": self._reset, "ping": lambda order, fds: {}, "ahead": self._ahead,
         }  # fmt: skip
 
@@ -169,6 +169,12 @@ class CandidateServer:
         key, bound = self._calls[order["call_id"]]
         look = getattr(self._executables[key], "origin", None)
         return {"origin": None if look is None else look(bound).to_json()}
+
+    def _sanitize(self, order: Reply, fds: list[int]) -> Reply:
+        """Run one call of an instrumented build, where the executable has one."""
+        key, bound = self._calls[order["call_id"]]
+        run = getattr(self._executables[key], "sanitize", None)
+        return {"report": None if run is None else run(bound).to_json()}
 
     def _time(self, order: Reply, fds: list[int]) -> Reply:
         bound = [self._calls[call_id] for call_id in order["calls"]]

@@ -7,6 +7,8 @@ import random
 import secrets
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from kopt.errors import CandidateError, ProblemError, WorkerError
@@ -155,6 +157,9 @@ class Judge:
     def _judged(
         self, trial: ProcessTrial, parts: dict[str, Any], *, fresh: bool, timed: bool
     ) -> Evaluation:
+        if self.timing.crowding:
+            self._bench.unbind()
+            self.timing.close()
         parts["verifications"] = self.verifications(trial)
         parts["build"] = trial.build
         failed = [v for v in parts["verifications"] if v.status is not Status.CORRECT]
@@ -173,6 +178,11 @@ class Judge:
             candidate=trial.candidate, status=Status.CORRECT, measurement=measurement, **parts
         )
 
+    @property
+    def build_seconds(self) -> float:
+        """Deadline of a build."""
+        return self._settings.build_seconds
+
     def build_in(self, process: CandidateProcess, candidate: Candidate) -> tuple[Build, bool]:
         """Build in a process; the deadline starts when the device lets builds through."""
         with self._lock.building():
@@ -183,13 +193,28 @@ class Judge:
         return process.claim("build", reply, "build", Build), bool(reply.get("timeable"))
 
     def trial(
-        self, process: CandidateProcess, candidate: Candidate, build: Build, depth: Depth
+        self,
+        process: CandidateProcess,
+        candidate: Candidate,
+        build: Build,
+        depth: Depth,
+        *,
+        more_seconds: float = 0.0,
     ) -> ProcessTrial:
-        """Return the handle on a built candidate, with a secret seed."""
+        """Return the handle on a built candidate, with a secret seed.
+
+        ``more_seconds``: beyond the usual deadline, for what compiles when it is called.
+        """
         return ProcessTrial(
             process, self.reference, candidate, build, seed=secrets.randbits(31), depth=depth,
-            run_seconds=self._settings.run_seconds,
+            run_seconds=self._settings.run_seconds + more_seconds, twin=lambda: self._twin(candidate, depth),
         )  # fmt: skip
+
+    @contextmanager
+    def _twin(self, candidate: Candidate, depth: Depth) -> Iterator[ProcessTrial]:
+        with self._pool.extra() as process:
+            build, _ = self.build_in(process, candidate)
+            yield self.trial(process, candidate, build, depth)
 
     def verifications(self, trial: ProcessTrial) -> tuple[Verification, ...]:
         """Ask every verifier. Raises WorkerError where none has an opinion."""
@@ -228,7 +253,9 @@ class Judge:
         self.timing.check_unchanged()
         if self.timing.large:
             self._bench.trim()
-        measurement = measuring.summarise(measured, plan, self._bench.noise)
+        measurement = measuring.summarise(measured, plan, self._bench.noise).model_copy(
+            update={"setup_ms": trial.setup_ms}
+        )
         fastest = measurement.speedup[self._bench.fastest].median
         self.best_speedup = max(self.best_speedup, fastest)
         return measurement, stages

@@ -56,8 +56,9 @@ def limit_resources(nbytes: int) -> None:
     """Cap private memory (0: no cap) and file size, forbid core dumps, offer it to the OOM killer."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
-    if nbytes:
-        resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))
+    if nbytes:  # the soft limit alone: sanitizers reserve far more than they use, and lift it
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (nbytes, hard))
     if sys.platform == "linux":
         try:
             with open("/proc/self/oom_score_adj", "w", encoding="ascii") as handle:  # noqa: PTH123

@@ -69,6 +69,15 @@ class ProcessPool:
             finally:
                 self._give_back(process, keep=not fresh)
 
+    @contextmanager
+    def extra(self) -> Iterator[CandidateProcess]:
+        """Lend a fresh process beyond the pool's size, to one who already has one."""
+        process = self._take(fresh=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+
     def _take(self, fresh: bool) -> CandidateProcess:
         with self._lock:
             while self._idle and not fresh:

@@ -11,6 +11,8 @@ from kopt.model.verification import Status
 
 _MOST_SETS = 8
 _MEMORY_FRACTION = 0.25
+_ROOM = 0.75
+"""Part of the memory that kopt's own tensors may take; a candidate's scratch needs the rest."""
 
 
 class TimingInputs:
@@ -46,6 +48,16 @@ class TimingInputs:
         """Whether the inputs take so much memory that others must not keep any in reserve."""
         first = self._reference.signature.first.compulsory_bytes
         return first > self._reference.device.memory_bytes // 64
+
+    @property
+    def crowding(self) -> bool:
+        """Whether a verification beside the timing inputs might not find room."""
+        workloads = self._reference.signature.workloads
+        held = sum(
+            len(sets) * workloads[name].compulsory_bytes for name, sets in self._sets.items()
+        )
+        needed = max(workload.memory_bytes for workload in workloads.values())
+        return bool(held) and held + needed > self._reference.device.memory_bytes * _ROOM
 
     def check_unchanged(self) -> None:
         """Raise CandidateError where timed calls wrote into their inputs; they are restored."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 from kopt.model.candidate import Candidate
@@ -13,6 +14,7 @@ from kopt.model.evaluation import Build
 from kopt.model.origin import Origin
 from kopt.model.problem import Problem
 from kopt.model.reference import InputSet, Reference
+from kopt.model.sanitizer import SANITIZER_SECONDS, SanitizerReport
 from kopt.model.values import CallClaim
 from kopt.stages.measuring import BlockTime
 from kopt.worker.process import CandidateProcess
@@ -37,7 +39,9 @@ class ProcessTrial:
         seed: int,
         depth: Literal["search", "winner"],
         run_seconds: float,
+        twin: Callable[[], AbstractContextManager[ProcessTrial]],
     ) -> None:
+        """``twin`` lends the same candidate in another process."""
         self.problem: Problem = reference.problem
         self.candidate = candidate
         self.reference = reference
@@ -47,6 +51,9 @@ class ProcessTrial:
         self._process = process
         self._run_seconds = run_seconds
         self._bound: dict[int, tuple[InputSet, int]] = {}
+        self.twin = twin
+        self.setup_ms: float | None = None
+        """Wall clock of the first binding and call."""
 
     @property
     def alive(self) -> bool:
@@ -84,8 +91,11 @@ class ProcessTrial:
 
     def run(self, inputs: InputSet, launches: int = 1) -> CallClaim:
         """Launch, wait, and have the results put into ``inputs.outputs``."""
+        start = time.perf_counter()
         call_id = self.bind(inputs)
         reply = self.order("run", call_id=call_id, launches=launches)
+        if self.setup_ms is None:
+            self.setup_ms = (time.perf_counter() - start) * 1e3
         self.build = self._process.claim("run", reply, "build", Build)
         return self._process.claim("run", reply, "claim", CallClaim)
 
@@ -100,6 +110,14 @@ class ProcessTrial:
         if reply.get("origin", ...) is None:
             return None
         return self._process.claim("origin", reply, "origin", Origin)
+
+    def sanitize(self, inputs: InputSet) -> SanitizerReport | None:
+        """Have an instrumented build run one call; None where the backend has none."""
+        call_id, seconds = self.bind(inputs), self._run_seconds + SANITIZER_SECONDS
+        reply = self._process.order("sanitize", seconds, key=self.candidate.id, call_id=call_id)
+        if reply.get("report", ...) is None:
+            return None
+        return self._process.claim("sanitize", reply, "report", SanitizerReport)
 
     def device_time(self, reply: dict[str, Any], wall_ms: float) -> float | None:
         """Return the device time that an answer claims, at most ``wall_ms``.
@@ -133,17 +151,20 @@ class TimedTrial:
             return 1
         return _MOST_QUEUED if self._device_clock else 1_000_000
 
-    def block(self, launches: int) -> BlockTime:
-        """Run a block on the judge's clock, and on the device's where it has one."""
+    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
+        """Run a block on the judge's clock, and on the device's where it has one.
+
+        ``warm``: all of it on one input set, which is in the cache if it fits.
+        """
         if self._in_place:
             self._turn = (self._turn + 1) % len(self._calls)
             self._inputs[self._turn].restore()
-        wall_ms, _ = self._order_ms(launches, device_clock=False)
+        wall_ms, _ = self._order_ms(launches, device_clock=False, warm=warm)
         device_ms = None
         if self._device_clock:
             if self._in_place:
                 self._inputs[self._turn].restore()
-            _, device_ms = self._order_ms(launches, device_clock=True)
+            _, device_ms = self._order_ms(launches, device_clock=True, warm=warm)
         return BlockTime(max(wall_ms - self._empty_ms, 0.0), device_ms)
 
     def fresh_block(self, launches: int, seed: int) -> tuple[InputSet, CallClaim]:
@@ -176,8 +197,11 @@ class TimedTrial:
         )
         return self._trial.collect(inputs)
 
-    def _order_ms(self, launches: int, *, device_clock: bool) -> tuple[float, float | None]:
+    def _order_ms(
+        self, launches: int, *, device_clock: bool, warm: bool = False
+    ) -> tuple[float, float | None]:
         calls = [self._calls[self._turn]] if self._in_place else self._calls
+        calls = calls[:1] if warm else calls
         start = time.perf_counter()
         reply = self._trial.order("time", calls=calls, launches=launches, device_clock=device_clock)
         wall_ms = (time.perf_counter() - start) * 1e3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ class Addresses:
 
 
 def tensor(segment: int, *shape: int, dtype: str = "float32") -> TensorRef:
-    strides = tuple(range(len(shape), 0, -1))
+    strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     return TensorRef(segment=segment, offset=8, dtype=dtype, shape=shape, strides=strides)
 
 
@@ -160,4 +161,30 @@ def test_without_a_header_inputs_state_and_outputs_come_in_order(call):
 def test_a_tensor_has_its_extents_in_expressions():
     seen = BoundTensor(tensor(1, 4, 6, dtype="float16"), 16)
     assert (seen.shape, seen.ndim, seen.numel, seen.itemsize) == ((4, 6), 2, 24, 2)
-    assert seen.stride == (2, 1)
+    assert seen.stride == (6, 1)
+
+
+def placed(shape, strides):
+    ref = TensorRef(segment=1, offset=0, dtype="float32", shape=shape, strides=strides)
+    return BoundTensor(ref, 64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "contiguous"),
+    [
+        ((4, 6), (6, 1), True), ((4, 6), (1, 4), False), ((4, 6), (7, 1), False),
+        ((1, 6), (99, 1), True), ((4, 1), (1, 5), True), ((), (), True), ((0, 6), (1, 1), True),
+        ((5,), (2,), False),
+    ],
+)  # fmt: skip
+def test_contiguous_means_that_every_step_is_the_plain_one(shape, strides, contiguous):
+    assert placed(shape, strides).contiguous is contiguous
+
+
+def test_a_tensor_with_gaps_is_refused_unless_a_stride_of_it_is_passed():
+    names = {"x": placed((4, 6), (1, 4)), "out": placed((4, 6), (6, 1))}
+    with pytest.raises(CandidateError, match="x is not contiguous") as caught:
+        c_arguments(["x", "out", "x.numel"], names, {})
+    assert caught.value.status is Status.UNSUPPORTED
+    assert len(c_arguments(["x", "out", "x.stride[1]"], names, {})) == 3
+    assert len(c_arguments(["out", "x.shape[0]"], names, {})) == 2

@@ -78,7 +78,10 @@ def test_the_baselines_have_names(model):
         return [c.idea for c in backend.kopt_baselines(model, device)]
 
     assert names("cpu") == ["eager", "torch.compile", "eager-pooled", "torch.compile-pooled"]
-    assert names("cuda") == ["eager", "torch.compile"]
+    tuned = "torch.compile-max-autotune"
+    assert names("cuda") == ["eager", "torch.compile", tuned]
+    assert names("cuda", max_autotune=False) == ["eager", "torch.compile"]
+    assert tuned in names("cpu", max_autotune=True)
     assert names("cpu", compile=False) == ["eager", "eager-pooled"]
     assert names("cuda", compile=False) == ["eager"]
 
@@ -118,6 +121,20 @@ def test_every_baseline_is_correct_by_the_rule_it_sets(trials, problem, model, k
     assert found.status is Status.CORRECT
     assert found.error_ratio == pytest.approx(1.0)
     assert verdict(opened, compiled).status is Status.CORRECT
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # PyTorch's own imports
+def test_max_autotune_is_a_mode_of_the_same_function():
+    import torch
+
+    from kopt_torch.compiled import compiled
+
+    def third(x):
+        return x / 3
+
+    x = torch.randn(6, 10)
+    assert torch.allclose(compiled(third, tuned=True)(x), x / 3)
 
 
 # --- state ---

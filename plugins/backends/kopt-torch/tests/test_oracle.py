@@ -7,7 +7,7 @@ import torch
 
 from kopt.formats.pickled import problem_from_function
 from kopt.model.problem import InputSpec
-from kopt_torch import reference as module
+from kopt_torch import slices as module
 
 
 def spec(name="x", *shape, **more):
@@ -106,7 +106,7 @@ def whole_and_parts(reference, distribution="native"):
     ],
 )
 def test_slices_equal_the_whole(opened, monkeypatch, body):
-    monkeypatch.setattr(module, "_CHUNK_BYTES", 3000)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 3000)
     reference = opened(
         f"def f(x):\n    return ({body.removeprefix('return ')})", spec("x", 101, 13)
     )
@@ -137,7 +137,7 @@ def test_slices_equal_the_whole(opened, monkeypatch, body):
     ],
 )
 def test_what_depends_on_other_rows_is_not_sliced(opened, monkeypatch, body, inputs):
-    monkeypatch.setattr(module, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 1000)
     names = ", ".join(i.name for i in inputs)
     whole, joined, answers, _ = whole_and_parts(opened(f"def f({names}):\n    {body}", *inputs))
     assert len(answers) == 1
@@ -147,7 +147,7 @@ def test_what_depends_on_other_rows_is_not_sliced(opened, monkeypatch, body, inp
 
 def test_small_inputs_and_changes_in_place_are_not_sliced(opened, monkeypatch):
     assert len(whole_and_parts(opened("def f(x):\n    return x * 2"))[2]) == 1
-    monkeypatch.setattr(module, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 100)
     changing = opened("def f(x):\n    x.mul_(2)", spec("x", 64, 8), mutates=("x",))
     whole, joined, answers, _ = whole_and_parts(changing)
     assert len(answers) == 1

@@ -249,7 +249,7 @@ def test_signed_inputs_are_left_out_where_the_reference_is_not_finite_on_them(op
     )
     source = kopt.model.problem.ReferenceSource(kind="kernelbench", source=model, entry="Model")
     log = kopt.Problem(name="log", format="kernelbench", reference=source)
-    assert opened(log).distributions == ("native",)
+    assert opened(log).distributions == ("native", "positive")
 
 
 def test_inputs_follow_from_the_seed(opened):
@@ -295,3 +295,17 @@ def test_bytes_count_what_is_written_in_place(opened):
     body = "def f(x, y):\n    x.add_(y)"
     reference = opened(body, spec("x", 10), spec("y", 10), mutates=("x",))
     assert reference.signature.first.compulsory_bytes == 3 * 40
+
+
+def test_memory_is_told_from_shapes_before_any_is_taken(opened, problem):
+    reference = opened("def f(x):\n    return x.softmax(-1)", spec("x", 64, 32))
+    one = 64 * 32 * 4
+    assert reference.signature.first.memory_bytes == one + 3 * one + 3 * 8 * 2 * 64 * 32
+    huge = problem("def f(x):\n    return x + 1", spec("x", 1 << 22, 1 << 14))
+    with pytest.raises(ProblemError, match=r"needs at least \d+\.\d GB .* make the workload small"):
+        opened(huge)
+
+
+def test_where_shapes_do_not_tell_nothing_is_refused(opened):
+    reference = opened("def f(x):\n    return x * float(x.max() > 100)")
+    assert reference.signature.first.memory_bytes == 0

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
     from kopt.model.executable import BoundCall, BuildContext, Executable, Memory
     from kopt.model.problem import Problem
+    from kopt.model.sanitizer import SanitizerReport
     from kopt.model.values import CallSpec
 
 _SETTINGS = {"arguments", "flags"}
@@ -77,7 +78,8 @@ class CppBackend:
         cached = folder is not None
         if folder is None:
             folder = _compile(compiler, candidate, flags, context, key)
-        return CppExecutable(candidate, folder / "kernel.so", time.monotonic() - start, cached)
+        seconds = time.monotonic() - start
+        return CppExecutable(candidate, folder / "kernel.so", compiler, flags, seconds, cached)
 
     def _flags(self, candidate: Candidate, compiler: Compiler) -> list[str]:
         unknown = set(candidate.settings) - _SETTINGS
@@ -132,7 +134,11 @@ class CppExecutable:
 
     timeable = True
 
-    def __init__(self, candidate: Candidate, library: Path, seconds: float, cached: bool) -> None:
+    def __init__(
+        self, candidate: Candidate, library: Path, compiler: Compiler, flags: list[str],
+        seconds: float, cached: bool,
+    ) -> None:  # fmt: skip
+        """``compiler`` and ``flags``: what ``library`` was made with."""
         content = library.read_bytes()
         self.build = Build(
             backend="cpp", binary_id=hashlib.sha256(content).hexdigest()[:16], seconds=seconds,
@@ -140,6 +146,8 @@ class CppExecutable:
             log=(library.parent / "build.log").read_text(encoding="utf-8"),
         )  # fmt: skip
         self._candidate = candidate
+        self._compiler = compiler
+        self._flags = flags
         self._content = content
         try:
             self._function = ctypes.CDLL(str(library))[candidate.entry]
@@ -156,7 +164,7 @@ class CppExecutable:
         expressions = self._candidate.settings.get("arguments") or default_arguments(call)
         names = names_of(call, memory)
         arguments = c_arguments(expressions, names, self._candidate.chosen)
-        return CppCall(self._function, arguments, call)
+        return CppCall(self._function, arguments, call, memory)
 
     def synchronize(self) -> None:
         """Nothing to wait for: calls return when they are done."""
@@ -164,6 +172,15 @@ class CppExecutable:
     def origin(self, bound: BoundCall) -> Origin:
         """Say which foreign functions the library asks for; nothing is run."""
         return Origin(symbols=foreign_symbols(self._content))
+
+    def sanitize(self, bound: BoundCall) -> SanitizerReport:
+        """Run a bound call in programs of their own, each built for one of the sanitizers."""
+        from kopt_cpp.sanitized_call import SanitizedCall
+        from kopt_cpp.sanitizing import sanitize
+
+        assert isinstance(bound, CppCall)
+        call = SanitizedCall(self._candidate.entry, bound.arguments, bound.call, bound.memory)
+        return sanitize(self._candidate.source, self._compiler, self._flags, call)
 
     def device_ms(self, calls: list[BoundCall], launches: int) -> float | None:
         """A CPU has no clock of its own."""
@@ -173,9 +190,9 @@ class CppExecutable:
 class CppCall:
     """One bound foreign call; results go straight to the judge's outputs."""
 
-    def __init__(self, function: Any, arguments: list[Any], call: CallSpec) -> None:
+    def __init__(self, function: Any, arguments: list[Any], call: CallSpec, memory: Memory) -> None:
+        self.arguments, self.call, self.memory = arguments, call, memory
         self._function = function
-        self._arguments = arguments
         self._claim = CallClaim(
             structure=call.structure,
             outputs=tuple(
@@ -185,7 +202,7 @@ class CppCall:
 
     def launch(self) -> None:
         """Call the function."""
-        self._function(*self._arguments)
+        self._function(*self.arguments)
 
     def collect(self) -> CallClaim:
         """Describe the outputs, whose form a destination-passing call cannot change."""

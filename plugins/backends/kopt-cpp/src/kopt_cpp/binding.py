@@ -29,6 +29,16 @@ class BoundTensor:
             self.numel *= extent
         self.address = address
 
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements follow each other in memory, the last index fastest."""
+        step = 1
+        for extent, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
+            if extent != 1 and stride != step:
+                return self.numel == 0
+            step *= extent
+        return True
+
 
 def names_of(call: CallSpec, memory: Memory) -> dict[str, Any]:
     """Return every name that a header's ``arguments`` may use, with what it stands for.
@@ -61,8 +71,19 @@ def _named(value: Value, memory: Memory) -> Any:
 def c_arguments(expressions: list[str], names: dict[str, Any], knobs: dict[str, Any]) -> list[Any]:
     """Return the ctypes arguments: a pointer per tensor, int64 per integer, double per float.
 
-    Raises CandidateError (PARSE_ERROR) where an expression is wrong.
+    Raises CandidateError: PARSE_ERROR where an expression is wrong, UNSUPPORTED where a tensor is
+    not contiguous and no expression passes a stride of it.
     """
+    for text in expressions:
+        tensor = names.get(text.strip())
+        if not isinstance(tensor, BoundTensor) or tensor.contiguous:
+            continue
+        if not any(f"{text.strip()}.stride" in other for other in expressions):
+            raise CandidateError(
+                Status.UNSUPPORTED,
+                f"{text.strip()} is not contiguous, and the kernel gets a bare pointer to it; pass "
+                f"its strides ({text.strip()}.stride[0], ...) or a contiguous tensor",
+            )
     return [_c_value(text, {**knobs, **names}) for text in expressions]
 
 

@@ -27,6 +27,8 @@ class TorchBackend:
 
         compile: bool = True
         """Whether torch.compile is a baseline."""
+        max_autotune: bool | None = None
+        """Whether it also is in mode max-autotune (without CUDA graphs); None: on a GPU only."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -52,10 +54,13 @@ class TorchBackend:
 
     @kopt.hookimpl
     def kopt_baselines(self, problem: Problem, device: str) -> Iterable[Candidate]:
-        """Eager and torch.compile; on a CPU each also with an allocator that keeps its pages."""
+        """Eager and torch.compile, tuned and not; on a CPU each also with an allocator that keeps its pages."""
         if problem.reference.kind not in _KINDS:
             return
         modes = ["eager", "torch.compile"] if self.options.compile else ["eager"]
+        tuned = self.options.max_autotune
+        if self.options.compile and (device == "cuda" if tuned is None else tuned):
+            modes.append("torch.compile-max-autotune")
         for pooled in (False, True) if device == "cpu" else (False,):
             for mode in modes:
                 yield _baseline(problem, mode, pooled=pooled)
@@ -75,10 +80,10 @@ class TorchBackend:
         apply_precision(problem)
         start = monotonic()
         entry = load_entry(candidate, context.scratch())
-        if candidate.settings.get("baseline") == "torch.compile":
+        if (mode := str(candidate.settings.get("baseline", ""))).startswith("torch.compile"):
             from kopt_torch.compiled import compiled
 
-            entry = compiled(entry)
+            entry = compiled(entry, tuned=mode.endswith("max-autotune"))
         build = Build(
             backend="torch", binary_id=candidate.id, seconds=monotonic() - start, cached=False
         )

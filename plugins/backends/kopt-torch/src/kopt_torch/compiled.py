@@ -9,17 +9,24 @@ import torch
 
 from kopt_torch.modules import ModuleCopies
 
+_TUNED = "max-autotune-no-cudagraphs"
+"""A graph's outputs are overwritten by its next replay, and its launches are not an operator's."""
 
-def compiled(entry: Any) -> Any:
-    """Return the entry with torch.compile's defaults applied; a class stays a class."""
+
+def compiled(entry: Any, *, tuned: bool = False) -> Any:
+    """Return the entry with torch.compile applied; a class stays a class.
+
+    ``tuned``: in mode max-autotune, without CUDA graphs.
+    """
+    mode = _TUNED if tuned else None
     if isinstance(entry, ModuleCopies):
-        return entry.compiled()
+        return entry.compiled(mode)
     if not inspect.isclass(entry):
-        return torch.compile(entry)
+        return torch.compile(entry, mode=mode)
 
     class Compiled(entry):
         def __init__(self, *arguments: Any, **keywords: Any) -> None:
             super().__init__(*arguments, **keywords)
-            self.forward = torch.compile(super().forward)
+            self.forward = torch.compile(super().forward, mode=mode)
 
     return Compiled

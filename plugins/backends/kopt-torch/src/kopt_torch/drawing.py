@@ -8,14 +8,20 @@ import torch
 
 from kopt.errors import ProblemError
 from kopt.model.expressions import evaluate
+from kopt_torch.domains import Domain, infer, look_at
+from kopt_torch.sharp import SHARPER, randomised, sharpened, within_bounds
 from kopt_torch.tensors import DTYPES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kopt.model.problem import InputSpec, Problem, Workload
+    from kopt_torch.sharp import Spread
     from kopt_torch.source import ReferenceFunction
 
 
-_CHUNK = 1 << 26
+_LOOKS = (0, 1)
+"""Seeds of the two draws by which inputs are known."""
 
 
 class Draw:
@@ -26,21 +32,99 @@ class Draw:
         self.values = values
         self.keywords = keywords
 
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """Return every tensor by name, those in lists and mappings too."""
+        found: list[tuple[str, torch.Tensor]] = []
+        for name, value, _ in self.named():
+            _walk(name, value, lambda n, v: found.append((n, v)))
+        return found
+
+    def change(self, change: Callable[[str, torch.Tensor], torch.Tensor]) -> None:
+        """Put what ``change`` returns in every tensor's place, in lists and mappings too."""
+        pairs = zip(self.names, self.values, strict=True)
+        self.values = [_walk(name, value, change) for name, value in pairs]
+        self.keywords = {name: _walk(name, v, change) for name, v in self.keywords.items()}
+
     def named(self) -> list[tuple[str, Any, bool]]:
         """Return (name, value, whether by keyword) of every argument."""
         positional = [(n, v, False) for n, v in zip(self.names, self.values, strict=True)]
         return positional + [(n, v, True) for n, v in self.keywords.items()]
 
 
-def draw(
-    problem: Problem, function: ReferenceFunction, workload: Workload, seed: int, distribution: str
-) -> Draw:
-    """Draw the arguments of one call on the reference's device. Raises ProblemError."""
-    if problem.inputs:
-        drawn = _from_specs(problem, function, workload, seed, distribution)
-    else:
-        drawn = _from_file(problem, function, seed, distribution)
-    return drawn
+class Drawer:
+    """Draws for one reference, and knows what its inputs have in common."""
+
+    def __init__(self, problem: Problem, function: ReferenceFunction) -> None:
+        self._problem, self._function = problem, function
+        self._domains: dict[str, Domain] | None = None
+        self._spread: Spread = "signed"
+
+    def draw(self, problem: Problem, workload: Workload, seed: int, distribution: str) -> Draw:
+        """Draw the arguments of one call on the reference's device. Raises ProblemError."""
+        if problem.inputs:
+            return _from_specs(problem, self._function, workload, seed, distribution)
+        drawn = _from_file(problem, self._function, seed)
+        if distribution != "native":
+            generator = torch.Generator(device=self._function.device).manual_seed(seed)
+            domains = self._known_domains()
+            drawn.change(
+                lambda name, value: value if name not in domains else sharpened(
+                    value, domains[name], distribution, self._spread, generator
+                )
+            )  # fmt: skip
+        return drawn
+
+    def state(self, seed: int, distribution: str) -> dict[str, torch.Tensor]:
+        """Return the module's state; on all but ``native`` it is random."""
+        state = self._function.state
+        if distribution == "native":
+            return state
+        usual = distribution == self._spread
+        return randomised(state, seed, "signed" if usual else distribution)
+
+    def settle(self, finite: Callable[[str], bool]) -> tuple[str, ...]:
+        """Choose the values that sharp inputs have; return the distributions to ask on.
+
+        Where the reference is not finite on values of both signs, those that are drawn positive
+        stay so, and failing that all stay within the bounds that were observed.
+        """
+        if not finite("native"):
+            return ("native", "signed")
+        spreads: tuple[Spread, ...] = ("signed",)
+        if not self._problem.inputs:
+            spreads = ("signed", "positive", "within")
+        for self._spread in spreads:
+            if finite(self._spread):
+                return ("native", self._spread)
+        return ("native",)
+
+    def sharper(self) -> tuple[str, ...]:
+        """Return the names of further distributions; the reference need not be finite on them."""
+        return tuple(
+            name for name in SHARPER
+            if (name != "loud" or self._function.state)
+            and (name != "positive" or self._spread == "signed")
+        )  # fmt: skip
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what was inferred of the inputs, for a person; empty where they are declared."""
+        if self._problem.inputs or self._domains is None:
+            return ()
+        said = [f"{name} {words}" for name, d in self._domains.items() if (words := d.words())]
+        if self._spread == "positive":
+            said.append("what is drawn positive stays so: the reference is not finite otherwise")
+        if self._spread == "within":
+            said.append("all stay in the range seen: the reference is not finite outside it")
+        return (f"inferred from two draws: {'; '.join(said)}",) if said else ()
+
+    def _known_domains(self) -> dict[str, Domain]:
+        if self._domains is None:
+            looks = [
+                look_at(_from_file(self._problem, self._function, seed).tensors())
+                for seed in _LOOKS
+            ]
+            self._domains = infer(*looks)
+        return self._domains
 
 
 def _from_specs(
@@ -75,7 +159,10 @@ def _one(spec: InputSpec, workload: Workload, generator: torch.Generator, distri
             values = _normal(shape, distribution, options)
         case "uniform" | "normal":
             start, end = low if low is not None else 0.0, high if high is not None else 1.0
-            values = torch.rand(shape, **options) * (end - start) + start
+            values = torch.rand(shape, **options)
+            if distribution != "native":  # the declared range is a promise: sharper within it
+                values = within_bounds(values, distribution, options["generator"])
+            values = values * (end - start) + start
         case "integers":
             start, end = int(low or 0), int(high) if high is not None else 100
             values = torch.randint(start, end, shape, **options)
@@ -89,63 +176,32 @@ def _one(spec: InputSpec, workload: Workload, generator: torch.Generator, distri
 
 
 def _normal(shape: tuple[int, ...], distribution: str, options: dict[str, Any]) -> torch.Tensor:
-    values = torch.randn(shape, **options)
-    if distribution == "signed":
-        values = signed_heavy(values, options["generator"])
-    return values
+    if distribution == "native":
+        return torch.randn(shape, **options)
+    fresh = torch.empty(shape, device=options["device"])
+    return sharpened(fresh, Domain(), distribution, "signed", options["generator"])
 
 
-def signed_heavy(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Give standard normal values a heavy tail, in place (log-normal factor)."""
-    flat = values.view(-1)
-    for start in range(0, flat.numel(), _CHUNK):  # large tensors leave no room for a second one
-        part = flat[start : start + _CHUNK]
-        factor = torch.empty_like(part).normal_(generator=generator)
-        part.mul_(factor.mul_(0.7).exp_())
-    return values
-
-
-def _from_file(problem: Problem, function: ReferenceFunction, seed: int, distribution: str) -> Draw:
+def _from_file(problem: Problem, function: ReferenceFunction, seed: int) -> Draw:
     if function.get_inputs is None:
         raise ProblemError(f"problem {problem.name!r} names no inputs and has no get_inputs()")
     torch.manual_seed(seed)
     with torch.device(function.device):
         values = list(function.get_inputs())
     values = [v.to(function.device) if isinstance(v, torch.Tensor) else v for v in values]
-    if distribution == "signed":
-        generator = torch.Generator(device=function.device).manual_seed(seed)
-        values = [_signed(value, generator) for value in values]
     names = function.parameter_names()
     if len(names) < len(values):
         names = [f"argument{i}" for i in range(len(values))]
     return Draw(names[: len(values)], values, {})
 
 
-def _signed(value: Any, generator: torch.Generator) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point:
-        return value
-    if value.dtype == torch.float32 and value.is_contiguous():
-        return signed_heavy(value.normal_(generator=generator), generator)
-    fresh = torch.empty(value.shape, device=value.device).normal_(generator=generator)
-    return signed_heavy(fresh, generator).to(value.dtype)
-
-
-def randomised(state: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
-    """Return module state scaled by U(0.5, 1.5), with noise where it is all zero.
-
-    Signs are kept: a running variance stays positive. Integer state is left as it is.
-    """
-    changed: dict[str, torch.Tensor] = {}
-    for number, (name, tensor) in enumerate(state.items()):
-        if not tensor.dtype.is_floating_point:
-            changed[name] = tensor
-            continue
-        generator = torch.Generator(device=tensor.device).manual_seed(seed + number)
-        factor = torch.rand(tensor.shape, generator=generator, device=tensor.device) + 0.5
-        values = tensor.float() * factor
-        if not bool(tensor.any()):
-            values = values + torch.randn(
-                tensor.shape, generator=generator, device=tensor.device
-            ).mul_(0.1)  # fmt: skip
-        changed[name] = values.to(tensor.dtype)
-    return changed
+def _walk(name: str, value: Any, visit: Callable[[str, torch.Tensor], Any]) -> Any:
+    """Return a nesting with what ``visit`` gives for each tensor of it."""
+    if isinstance(value, torch.Tensor):
+        return visit(name, value)
+    if isinstance(value, list | tuple):
+        items = [_walk(f"{name}[{i}]", item, visit) for i, item in enumerate(value)]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: _walk(f"{name}.{key}", item, visit) for key, item in value.items()}
+    return value

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kopt.model.problem import WorkloadSignature
+    from kopt.model.reference import Layout
     from kopt.model.values import Value
     from kopt.worker.segments import Segment
     from kopt_torch.drawing import Draw
@@ -39,9 +40,11 @@ class TorchInputs:
         init: list[Any],
         mutates: tuple[str, ...],
         device: str,
+        layout: Layout = "contiguous",
     ) -> None:
         self.workload, self.seed, self.distribution = workload, seed, distribution
         self._draw, self._mutates, self._device = draw, mutates, device
+        self._layout: Layout = layout
         self._shared: dict[str, SharedTensor] = {}
         self._perturbed: set[str] = set()
         drawn, state = draw(seed)
@@ -49,6 +52,7 @@ class TorchInputs:
             NamedValue(name=name, value=self._share(name, value), keyword=keyword)
             for name, value, keyword in drawn.named()
         )
+        self._layout = "contiguous"
         shared_state = {name: self._share(name, tensor) for name, tensor in state.items()}
         self._positional, self._keywords = drawn.values, drawn.keywords
         self._replace_drawn(drawn)
@@ -65,7 +69,7 @@ class TorchInputs:
 
     def _share(self, name: str, value: Any) -> Value:
         if isinstance(value, torch.Tensor):
-            shared = SharedTensor(tuple(value.shape), value.dtype, self._device)
+            shared = SharedTensor(tuple(value.shape), value.dtype, self._device, self._layout)
             shared.tensor.copy_(value)
             self._shared[name] = shared
             return shared.ref()

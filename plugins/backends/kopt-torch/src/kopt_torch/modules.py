@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 class ModuleCopies:
     """Makes modules like one that came as an object: each call of it has state of its own."""
 
-    def __init__(self, module: torch.nn.Module, *, compiled: bool = False) -> None:
-        self._module, self._compiled = module, compiled
+    def __init__(
+        self, module: torch.nn.Module, *, compiled: bool = False, mode: str | None = None
+    ) -> None:
+        self._module, self._compiled, self._mode = module, compiled, mode
 
-    def compiled(self) -> ModuleCopies:
-        """Return the same with torch.compile's defaults applied."""
-        return ModuleCopies(self._module, compiled=True)
+    def compiled(self, mode: str | None = None) -> ModuleCopies:
+        """Return the same with torch.compile applied, in its default mode or another."""
+        return ModuleCopies(self._module, compiled=True, mode=mode)
 
     def __call__(self) -> torch.nn.Module:
         """Return a copy."""
         made = copy.deepcopy(self._module)
         if self._compiled:
-            made.forward = torch.compile(made.forward)
+            made.forward = torch.compile(made.forward, mode=self._mode)
         return made
 
 

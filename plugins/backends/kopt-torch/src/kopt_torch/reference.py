@@ -10,29 +10,32 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kopt.errors import ProblemError
-from kopt.model.problem import ArgumentInfo, Signature, TensorInfo, WorkloadSignature
+from kopt.model.problem import Signature
 from kopt.model.reference import Answer
-from kopt.worker.segments import ITEM_BYTES
-from kopt_torch import drawing, machine
-from kopt_torch.drawing import Draw, draw
+from kopt_torch import machine, stress, variants
+from kopt_torch.describing import describe
+from kopt_torch.drawing import Draw, Drawer
+from kopt_torch.float64 import widened
 from kopt_torch.inputs import TorchInputs
-from kopt_torch.likeness import alike, close, content
+from kopt_torch.likeness import alike, content
 from kopt_torch.precision import apply_precision
+from kopt_torch.preflight import check_memory, memory_needed
+from kopt_torch.slices import count_slices, take_rows
 from kopt_torch.source import ReferenceFunction
 from kopt_torch.structure import flatten
-from kopt_torch.tensors import NAMES, all_finite
+from kopt_torch.tensors import all_finite
 from kopt_torch.trace import TraceMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kopt.model.device import DeviceKind
-    from kopt.model.problem import OperatorCall, Problem, Workload
-    from kopt.model.reference import InputSet
+    from kopt.model.problem import OperatorCall, Problem, Workload, WorkloadSignature
+    from kopt.model.reference import Change, InputSet
 
 _NOTHING: Mapping[str, Any] = {}
-_CHUNK_BYTES = 2 << 30
-"""Float64 bytes of inputs and outputs above which the oracle works on slices of rows."""
+_MOST_INFINITE = 0.5
+"""Part of the results that may be infinite on changed inputs which are still of use."""
 
 
 class TorchReference:
@@ -43,6 +46,7 @@ class TorchReference:
         self.problem = problem
         self.device = machine.find_device(kind)
         self._function = ReferenceFunction(problem, kind)
+        self._drawer = Drawer(problem, self._function)
         self._slices: dict[str, int] = {}
         workloads = {w.name: self._signature(w) for w in problem.workloads}
         self.signature = Signature(workloads=workloads)
@@ -50,17 +54,31 @@ class TorchReference:
 
     @property
     def distributions(self) -> tuple[str, ...]:
-        """``native``, and ``signed`` where the reference is finite on it."""
+        """``native``, then what the reference is finite on: ``signed``, or what comes closest."""
         return self._distributions
 
+    @property
+    def sharper(self) -> tuple[str, ...]:
+        """Further distributions, for what survives the others."""
+        return self._drawer.sharper()
+
+    @property
+    def input_notes(self) -> tuple[str, ...]:
+        """What was inferred of inputs that nothing declares, in words."""
+        return self._drawer.notes()
+
+    def sharpen(self, names: Iterable[str]) -> None:
+        """Add those of ``sharper`` on which the reference is finite to ``distributions``."""
+        workload = self._smallest()
+        new = [name for name in names if name not in self._distributions]
+        finite = (name for name in new if self._is_finite(workload, name))
+        self._distributions = (*self._distributions, *finite)
+
     def _draw(
-        self, workload: Workload, seed: int, distribution: str
+        self, workload: Workload, seed: int, distribution: str, problem: Problem | None = None
     ) -> tuple[Draw, dict[str, torch.Tensor]]:
-        drawn = draw(self.problem, self._function, workload, seed, distribution)
-        state = self._function.state
-        if distribution != "native":
-            state = drawing.randomised(state, seed)
-        return drawn, state
+        drawn = self._drawer.draw(problem or self.problem, workload, seed, distribution)
+        return drawn, self._drawer.state(seed, distribution)
 
     def inputs(self, workload: str, seed: int, distribution: str = "native") -> TorchInputs:
         """Draw a set of arguments in shared memory."""
@@ -71,27 +89,71 @@ class TorchReference:
             mutates=self.problem.mutates, device=self.device.kind,
         )  # fmt: skip
 
+    def extents(self, workload: str) -> dict[str, int]:
+        """Return the extents that ``changed_inputs`` can change, by name."""
+        chosen = self.problem.workload(workload)
+        drawn, _ = self._draw(chosen, 0, "native")
+        return variants.extents(self.problem, chosen, drawn)
+
+    def changed_inputs(self, workload: str, seed: int, change: Change) -> TorchInputs | None:
+        """Draw arguments of other extents, layout or content; None where there are none."""
+        try:
+            make = self._changed(workload, change)
+            drawn, state = make(seed)
+            described = self._probed(drawn, state)
+        except ProblemError:  # the reference has its own idea of what goes together
+            return None
+        if described is None:
+            return None
+        return TorchInputs(
+            make, described, workload=f"{workload}, {change.name}", seed=seed,
+            distribution=change.distribution, init=self._function.init,
+            mutates=self.problem.mutates, device=self.device.kind, layout=change.layout,
+        )  # fmt: skip
+
+    def _changed(
+        self, workload: str, change: Change
+    ) -> Callable[[int], tuple[Draw, dict[str, torch.Tensor]]]:
+        """Return what draws from a seed as ``change`` says."""
+        problem, chosen = variants.resized(
+            self.problem, self.problem.workload(workload), change.extents
+        )
+
+        def make(seed: int) -> tuple[Draw, dict[str, torch.Tensor]]:
+            drawn, state = self._draw(chosen, seed, change.distribution, problem)
+            if not problem.inputs:
+                drawn = variants.cropped(drawn, change.extents)
+            if change.content:
+                drawn = stress.stressed(problem, drawn, change.content)
+            return drawn, state
+
+        return make
+
+    def _probed(self, drawn: Draw, state: dict[str, torch.Tensor]) -> WorkloadSignature | None:
+        """Run the reference on what was drawn; None where hardly anything of it is finite."""
+        values = dict(zip(drawn.names, drawn.values, strict=True)) | drawn.keywords
+        for name in self.problem.mutates:
+            values[name] = values[name].clone()
+        result = self._function(
+            [values[n] for n in drawn.names], {n: values[n] for n in drawn.keywords}, state
+        )
+        leaves, structure = flatten(result)
+        written = [*leaves, *(values[name] for name in self.problem.mutates)]
+        if not all(_of_use(leaf) for leaf in written):
+            return None
+        return describe(self.problem, drawn, state, leaves, structure)
+
     def _signature(self, workload: Workload) -> WorkloadSignature:
+        needed = memory_needed(self.problem, self._function, workload)
+        check_memory(self.problem, workload, self.device, needed)
         drawn, state = self._draw(workload, 0, "native")
         trace = self._trace(drawn, state)
         leaves, structure = self._first_run(drawn, state)
-        self._slices[workload.name] = self._count_slices(drawn, state, leaves)
-        outputs = tuple(_info(f"out{i}", leaf) for i, leaf in enumerate(leaves))
-        arguments = tuple(_argument(*item) for item in drawn.named()) + tuple(
-            ArgumentInfo(name=name, kind="state", tensor=_info(name, tensor))
-            for name, tensor in state.items()
+        self._slices[workload.name] = count_slices(
+            self.problem, self._function, drawn, state, leaves
         )
-        mutated = [a.tensor for a in arguments if a.name in self.problem.mutates and a.tensor]
-        read = _tensor_bytes([drawn.values, drawn.keywords, state])
-        written = sum(_bytes(info) for info in [*outputs, *mutated])
-        if not outputs and not mutated:
-            raise ProblemError(
-                f"the reference of {self.problem.name!r} returns {structure}, no tensor"
-            )
-        return WorkloadSignature(
-            arguments=arguments, outputs=outputs, structure=structure,
-            compulsory_bytes=read + written, trace=trace,
-        )  # fmt: skip
+        described = describe(self.problem, drawn, state, leaves, structure)
+        return described.model_copy(update={"trace": trace, "memory_bytes": needed})
 
     def _first_run(self, drawn: Draw, state: dict[str, torch.Tensor]) -> tuple[list[Any], str]:
         """Run the reference; refuse names that clash and changes that are not declared."""
@@ -135,16 +197,16 @@ class TorchReference:
         return ()
 
     def _usable_distributions(self) -> tuple[str, ...]:
-        workload = min(
+        workload = self._smallest()
+        self._refuse_random(workload)
+        return self._drawer.settle(lambda name: self._is_finite(workload, name))
+
+    def _smallest(self) -> Workload:
+        """The workload that takes the least to try something on."""
+        return min(
             self.problem.workloads,
             key=lambda w: self.signature.workloads[w.name].compulsory_bytes,
         )
-        self._refuse_random(workload)
-        finite = {}
-        for name in ("native", "signed"):
-            finite[name] = self._is_finite(workload, name)
-            self._trim()
-        return ("native", "signed") if finite["signed"] or not finite["native"] else ("native",)
 
     def _refuse_random(self, workload: Workload) -> None:
         """Raise ProblemError where two runs on the same inputs differ by more than rounding."""
@@ -160,8 +222,14 @@ class TorchReference:
             )
 
     def _is_finite(self, workload: Workload, distribution: str) -> bool:
-        drawn, state = self._draw(workload, 1, distribution)
-        leaves, _ = flatten(self._function(drawn.values, drawn.keywords, state))
+        self._trim()
+        try:
+            drawn, state = self._draw(workload, 1, distribution)
+            leaves, _ = flatten(self._function(drawn.values, drawn.keywords, state))
+        except ProblemError:
+            if distribution == "native":
+                raise
+            return False  # it refuses such values
         return all(all_finite(leaf) for leaf in leaves)
 
     def expected(self, inputs: InputSet) -> list[torch.Tensor]:
@@ -180,6 +248,13 @@ class TorchReference:
         """Run the reference in float64."""
         assert isinstance(inputs, TorchInputs)
         return self._results(inputs, float64=True)
+
+    def oracle_with(
+        self, inputs: InputSet, arguments: Mapping[str, Any], state: Mapping[str, Any]
+    ) -> list[torch.Tensor]:
+        """Run the reference in float64, with other values for some arguments and state."""
+        assert isinstance(inputs, TorchInputs)
+        return self._results(inputs, float64=True, arguments=arguments, state=state)
 
     def answers(self, inputs: InputSet) -> Iterator[Answer]:
         """Yield what the results should be; large inputs in slices of the first dimension."""
@@ -211,52 +286,17 @@ class TorchReference:
         for name in self.problem.mutates:
             mine[name] = mine[name].clone()
         if rows is not None:
-            mine = {name: _rows(value, rows) for name, value in mine.items()}
+            mine = {name: take_rows(value, rows) for name, value in mine.items()}
         run = self._function.in_float64 if float64 else self._function
         before = {name: mine[name] for name in self.problem.mutates}
         if float64:  # widen here, so that what is changed in place is ours to look at
-            before = {name: _wide(value) for name, value in before.items()}
+            before = {name: widened(value) for name, value in before.items()}
             mine |= before
         used = inputs.state | dict(state)
         result = run([mine[n] for n in names], {n: mine[n] for n in keywords}, used)
         leaves, _ = flatten(result)
         self._trim()
         return [*leaves, *before.values()]
-
-    def _count_slices(
-        self, drawn: Draw, state: dict[str, torch.Tensor], leaves: list[torch.Tensor]
-    ) -> int:
-        """How many slices along the first dimension: 1 unless large and rows are independent.
-
-        Rows count as independent where the reference gives the same on a slice as on the whole.
-        """
-        tensors = [v for v in drawn.values if isinstance(v, torch.Tensor) and v.dim()]
-        count = -(-sum(t.numel() * 8 for t in [*tensors, *leaves]) // _CHUNK_BYTES)
-        extents = {leaf.shape[0] if leaf.dim() else 0 for leaf in leaves}
-        if count <= 1 or len(extents) != 1 or self.problem.mutates or drawn.keywords:
-            return 1
-        extent = extents.pop()
-        count = min(count, extent)
-        if count <= 1 or not tensors or any(t.shape[0] != extent for t in tensors):
-            return 1
-        step = -(-extent // count)
-        # Both ends: what runs along the dimension (a cumulative sum) is right at one of them.
-        ends = slice(0, step), slice((extent - 1) // step * step, extent)
-        independent = all(self._same_on(rows, drawn, state, leaves) for rows in ends)
-        return count if independent else 1
-
-    def _same_on(
-        self, rows: slice, drawn: Draw, state: dict[str, torch.Tensor], leaves: list[torch.Tensor]
-    ) -> bool:
-        """Whether the reference gives on these rows of its arguments what it gives on all."""
-        try:
-            result = self._function([_rows(v, rows) for v in drawn.values], {}, state)
-        except ProblemError:  # as where the other operand is a square matrix, or a vector
-            return False
-        parts, _ = flatten(result)
-        return len(parts) == len(leaves) and all(
-            close(whole[rows], part) for whole, part in zip(leaves, parts, strict=True)
-        )
 
     def copy_ms(self, nbytes: int) -> float:
         """Median time of a plain copy that reads and writes ``nbytes`` in all."""
@@ -272,37 +312,9 @@ class TorchReference:
         self._trim()
 
 
-def _rows(value: Any, rows: slice) -> Any:
-    return value[rows] if isinstance(value, torch.Tensor) and value.dim() else value
-
-
-def _wide(value: torch.Tensor) -> torch.Tensor:
-    return value.double() if value.dtype.is_floating_point else value
-
-
-def _info(name: str, tensor: torch.Tensor) -> TensorInfo:
-    if tensor.dtype not in NAMES:
-        raise ProblemError(
-            f"{name} has dtype {tensor.dtype}, which kopt does not carry; use one of "
-            f"{', '.join(ITEM_BYTES)}"
-        )
-    return TensorInfo(name=name, dtype=NAMES[tensor.dtype], shape=tuple(tensor.shape))
-
-
-def _argument(name: str, value: Any, keyword: bool) -> ArgumentInfo:
-    if isinstance(value, torch.Tensor):
-        return ArgumentInfo(name=name, kind="tensor", tensor=_info(name, value))
-    if value is None or isinstance(value, bool | int | float | str):
-        return ArgumentInfo(name=name, kind="scalar", value=value)
-    return ArgumentInfo(name=name, kind="other")
-
-
-def _bytes(info: TensorInfo) -> int:
-    return info.elements * ITEM_BYTES[info.dtype]
-
-
-def _tensor_bytes(tree: Any) -> int:
-    from torch.utils._pytree import tree_leaves
-
-    tensors: Iterator[torch.Tensor] = (x for x in tree_leaves(tree) if isinstance(x, torch.Tensor))
-    return sum(t.numel() * t.element_size() for t in tensors)
+def _of_use(leaf: torch.Tensor) -> bool:
+    """Whether there is no NaN and mostly finite values: something to compare with."""
+    if all_finite(leaf):
+        return True
+    infinite = float(torch.isinf(leaf).float().mean())
+    return not bool(torch.isnan(leaf).any()) and infinite <= _MOST_INFINITE

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import itertools
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,11 +14,13 @@ from kopt.worker.segments import GUARD_BYTES, ITEM_BYTES, Layout, Segment
 
 if TYPE_CHECKING:
     from kopt.model.executable import Memory
+    from kopt.model.reference import Layout as InputLayout
     from kopt.model.values import TensorRef
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BYTES}
 NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 _CANARY = 0xA5
+_PADDING = 0xFF
 _cuda_ids = itertools.count(1 << 40)
 
 
@@ -49,25 +53,72 @@ class CudaSegment:
         self.bytes = torch.empty(0, dtype=torch.uint8)
 
 
+@dataclass(frozen=True)
+class Placement:
+    """Where the elements of a tensor lie in its storage; numbers of elements."""
+
+    elements: int
+    """Of the storage."""
+    offset: int
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], layout: InputLayout) -> Placement:
+        """Place a tensor; one without dimensions, or with too few to transpose, lies as always."""
+        plain = cls(torch.Size(shape).numel(), 0, _strides(shape))
+        if not shape or not plain.elements:
+            return plain
+        match layout:
+            case "transposed" if len(shape) > 1:
+                swapped = _strides((*shape[:-2], shape[-1], shape[-2]))
+                return cls(plain.elements, 0, (*swapped[:-2], swapped[-1], swapped[-2]))
+            case "spaced" if len(shape) == 1:
+                return cls(2 * shape[0], 0, (2,))
+            case "spaced":
+                wider = (*shape[:-1], shape[-1] + 1)
+                return cls(torch.Size(wider).numel(), 0, _strides(wider))
+            case "misaligned":
+                return cls(plain.elements + 1, 1, plain.strides)
+        return plain
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
 class SharedTensor:
-    """A contiguous tensor between canaries, in memory that a candidate process can map.
+    """A tensor between canaries, in memory that a candidate process can map.
 
     On a CPU the outermost canaries are pages that the candidate process cannot access.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> None:
-        self.nbytes = torch.Size(shape).numel() * ITEM_BYTES[NAMES[dtype]]
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        device: str,
+        layout: InputLayout = "contiguous",
+    ) -> None:
+        place = Placement.of(shape, layout)
+        self._item = ITEM_BYTES[NAMES[dtype]]
+        self.nbytes = place.elements * self._item
         if device == "cuda":
             self.segment: Segment | CudaSegment = CudaSegment(self.nbytes + 2 * GUARD_BYTES)
             self.bytes = self.segment.bytes
             self._start = GUARD_BYTES
         else:
-            layout = Layout.around(self.nbytes)
-            self.segment = Segment(layout.nbytes, layout.guards)
+            around = Layout.around(self.nbytes)
+            self.segment = Segment(around.nbytes, around.guards)
             self.bytes = torch.frombuffer(self.segment.map, dtype=torch.uint8)
-            self._start = layout.start
+            self._start = around.start
         self.payload = self.bytes[self._start : self._start + self.nbytes]
-        self.tensor = self.payload.view(dtype).view(shape)
+        flat = self.payload.view(dtype)
+        if layout != "contiguous":
+            self.payload.fill_(_PADDING)  # what lies between the elements
+        self.tensor = flat[place.offset :].as_strided(
+            shape, place.strides, flat.storage_offset() + place.offset
+        )
+        self._offset = self._start + place.offset * self._item
         self.write_canaries()
 
     def write_canaries(self) -> None:
@@ -87,7 +138,7 @@ class SharedTensor:
         from kopt.model.values import TensorRef
 
         return TensorRef(
-            segment=self.segment.id, offset=self._start, dtype=NAMES[self.tensor.dtype],
+            segment=self.segment.id, offset=self._offset, dtype=NAMES[self.tensor.dtype],
             shape=tuple(self.tensor.shape), strides=tuple(self.tensor.stride()),
         )  # fmt: skip
 

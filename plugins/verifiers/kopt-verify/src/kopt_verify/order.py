@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kopt.model.verification import StageResult, Status
-from kopt_verify.accuracy import compare
+from kopt_verify.conditioning import compare_twice
 from kopt_verify.stages import StageFailedError, compare_bits, smoke
 from kopt_verify.standing import fits, yardsticks_for
 
@@ -134,9 +134,8 @@ def _failed(status: Status, evidence: str) -> StageFailedError:
 
 def _fault(trial: Trial, inputs: InputSet, results: list[torch.Tensor]) -> str:
     """Return what is wrong with results for the inputs' present content, or an empty text."""
-    names = [name for name, _ in inputs.results]
     parts = yardsticks_for(trial.reference, inputs)
-    found = compare(names, results, parts, trial.problem.tolerance.factor)
+    found = compare_twice(trial.reference, inputs, results, parts)
     return "; ".join(comparison.evidence for comparison in found if not comparison.passed)
 
 

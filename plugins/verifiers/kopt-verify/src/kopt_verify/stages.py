@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kopt.model.verification import StageResult, Status
-from kopt_verify.accuracy import compare
+from kopt_verify.conditioning import compare_twice
 
 if TYPE_CHECKING:
     from kopt.model.reference import InputSet
@@ -190,9 +190,7 @@ def compare_bits(now: torch.Tensor, before: torch.Tensor) -> tuple[int, int]:
 def _accuracy(
     trial: Trial, question: Question, results: list[torch.Tensor]
 ) -> tuple[str, float | None]:
-    names = [name for name, _ in question.inputs.results]
-    factor = trial.problem.tolerance.factor
-    found = compare(names, results, question.yardsticks(), factor)
+    found = compare_twice(trial.reference, question.inputs, results, question.yardsticks())
     for comparison in found:
         if not comparison.passed:
             evidence = f"{question.label} {comparison.evidence}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kopt.errors import CandidateError, WorkerError
 from kopt_verify.accuracy import Yardstick
+from kopt_verify.ties import ties_of
 
 if TYPE_CHECKING:
     from kopt.model.reference import InputSet, Reference
@@ -23,9 +24,17 @@ def yardsticks_for(
     reference: Reference, inputs: InputSet
 ) -> Iterator[tuple[slice, list[Yardstick]]]:
     """Yield rows and what they should be for the present content, and keep none of it."""
+    ties = ties_of(reference, inputs)
     for answer in reference.answers(inputs):
         pairs = zip(answer.expected, answer.oracle, strict=True)
-        yield answer.rows, [Yardstick(expected, oracle) for expected, oracle in pairs]
+        mine = {number: tie.rows(answer.rows) for number, tie in ties.items()}
+        yield (
+            answer.rows,
+            [
+                Yardstick(expected, oracle, tie=mine.get(number))
+                for number, (expected, oracle) in enumerate(pairs)
+            ],
+        )
 
 
 class Question:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from kopt.model.check import Check
 from kopt.model.verification import StageResult, Status, Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from kopt.model.oracle import OracleReport
     from kopt.model.reference import InputSet, Reference
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from kopt.model.values import CallClaim
     from kopt_verify.standing import Questions
 
-STAGES = ("parse", "build", "smoke", "poison", "accuracy", "determinism", "origin")
+STAGES = (
+    "oracle", "parse", "build", "smoke", "poison", "accuracy", "shapes", "determinism", "stability", "edges",
+    "origin", "sanitizer",
+)  # fmt: skip
 
 
 class Verify:
@@ -32,10 +35,15 @@ class Verify:
         """Secret seeds per workload and distribution in a search."""
         winner_seeds: int = Field(default=3, gt=0)
         """The same for a winner."""
+        layouts: Literal["report", "refuse"] = "report"
+        """What a silently wrong result on arguments that are not contiguous costs a winner."""
+        sanitizers: bool = True
+        """Whether a winner is also run in an instrumented build, where the backend has one."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self._questions: Questions | None = None
+        self._oracle: StageResult | None = None
 
     @kopt.hookimpl
     def kopt_check(self) -> Iterable[Check]:
@@ -45,14 +53,19 @@ class Verify:
     @kopt.hookimpl
     def kopt_verify(self, trial: Trial) -> Verification | None:
         """Judge a built candidate (so parse and build have passed)."""
-        from kopt_verify.order import check_call_order, last_inputs
-        from kopt_verify.origin import check_origin
+        from kopt_verify.battery import tested
         from kopt_verify.stages import StageFailedError, run_stages
         from kopt_verify.standing import Questions
 
         self._questions = self._questions or Questions()
+        self._oracle = self._oracle or tested(trial.reference)
+        if self._oracle.outcome == "fail":
+            return Verification(
+                verifier="verify", status=Status.ORACLE_DEGENERATE, stages=_padded([self._oracle])
+            )
         knobs = ", ".join(f"{name}={value}" for name, value in trial.candidate.chosen.items())
         done = [
+            self._oracle,
             StageResult(stage="parse", outcome="pass", evidence=f"entry {trial.candidate.entry}"),
             StageResult(
                 stage="build", outcome="pass",
@@ -66,9 +79,8 @@ class Verify:
         try:
             later, ratio = run_stages(trial, seeds, self._questions)
             if winner:
-                with last_inputs(trial) as inputs:
-                    later = [*later, check_call_order(trial, inputs)]
-                    later = [*later, check_origin(trial, inputs)]
+                for stage in self._winner_stages(trial):
+                    later = [*later, stage]
         except StageFailedError as failure:
             done += [*(failure.passed or later), StageResult(
                 stage=failure.stage, outcome="fail", evidence=failure.evidence
@@ -81,6 +93,26 @@ class Verify:
             verifier="verify", status=Status.CORRECT, stages=_padded([*done, *later]),
             error_ratio=ratio,
         )  # fmt: skip
+
+    def _winner_stages(self, trial: Trial) -> Iterator[StageResult]:
+        """Yield the stages that only a winner meets. Raises StageFailedError for one that fails."""
+        from kopt_verify.beyond import Beyond, smallest_workload
+        from kopt_verify.edges import check_edges
+        from kopt_verify.order import check_call_order, last_inputs
+        from kopt_verify.origin import check_origin
+        from kopt_verify.sanitizer import check_sanitizers
+        from kopt_verify.shapes import check_shapes
+        from kopt_verify.stability import check_stability
+
+        with Beyond(trial, smallest_workload(trial)) as beyond, last_inputs(trial) as inputs:
+            refuse = self.options.layouts == "refuse"
+            yield check_shapes(trial, beyond, refuse_layouts=refuse)
+            yield check_call_order(trial, inputs)
+            yield check_stability(trial)
+            yield check_edges(trial, beyond)
+            yield check_origin(trial, inputs)
+            if self.options.sanitizers:
+                yield check_sanitizers(trial, inputs)
 
     @kopt.hookimpl
     def kopt_recheck(self, trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult | None:

@@ -1,0 +1,79 @@
+"""How much memory a problem takes, from shapes alone, before any of it is taken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from kopt.errors import ProblemError
+from kopt.model.expressions import evaluate
+from kopt_torch.slices import CHUNK_BYTES
+from kopt_torch.tensors import DTYPES
+
+if TYPE_CHECKING:
+    from kopt.model.device import Device
+    from kopt.model.problem import InputSpec, Problem, Workload
+    from kopt_torch.source import ReferenceFunction
+
+_ORACLE = 3
+"""Float64 tensors of inputs' and outputs' size that the oracle has at a time."""
+
+
+def memory_needed(problem: Problem, function: ReferenceFunction, workload: Workload) -> int:
+    """Return the bytes that judging one candidate takes at least; 0 where shapes do not tell.
+
+    Inputs, state and outputs in shared memory, what the candidate returns, what the reference
+    returns, and the oracle's slice in float64. Intermediate results come on top.
+    """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            values, keywords = _arguments(problem, function, workload)
+            result = function(values, keywords, function.state)
+    except Exception:  # noqa: BLE001 - whatever a user's code does on tensors without content
+        return 0
+    given = _tensors([values, keywords, function.state])
+    returned = _tensors(result)
+    wide = 8 * sum(int(t.numel()) for t in [*given, *returned])
+    return _bytes(given) + 3 * _bytes(returned) + min(_ORACLE * wide, _ORACLE * CHUNK_BYTES)
+
+
+def check_memory(problem: Problem, workload: Workload, device: Device, needed: int) -> None:
+    """Raise ProblemError where a device has less memory than a workload takes at least."""
+    if needed > device.memory_bytes:
+        raise ProblemError(
+            f"workload {workload.name!r} of {problem.name!r} needs at least {needed / 1e9:.1f} GB "
+            f"(inputs, outputs three times, and a float64 slice of both for the oracle), and "
+            f"{device.name} has {device.memory_bytes / 1e9:.1f} GB; make the workload smaller"
+        )
+
+
+def _arguments(
+    problem: Problem, function: ReferenceFunction, workload: Workload
+) -> tuple[list[Any], dict[str, Any]]:
+    if not problem.inputs:
+        assert function.get_inputs is not None
+        with torch.device(function.device):
+            return list(function.get_inputs()), {}
+    values = [(spec, _empty(spec, workload, function.device)) for spec in problem.inputs]
+    return (
+        [value for spec, value in values if not spec.keyword],
+        {spec.name: value for spec, value in values if spec.keyword},
+    )
+
+
+def _empty(spec: InputSpec, workload: Workload, device: str) -> Any:
+    if spec.shape is None:
+        return spec.value
+    shape = [int(evaluate(e, workload.sizes)) if isinstance(e, str) else e for e in spec.shape]
+    return torch.empty(shape, dtype=DTYPES[spec.dtype], device=device)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(int(t.numel()) * int(t.element_size()) for t in tensors)

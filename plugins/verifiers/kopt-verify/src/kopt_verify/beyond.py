@@ -1,0 +1,160 @@
+"""One look at a candidate on inputs that its problem does not have: right, refused, or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from kopt.errors import CandidateError
+from kopt.model.verification import Status
+from kopt_verify.accuracy import compare
+from kopt_verify.conditioning import lenient_yardsticks
+from kopt_verify.stages import StageFailedError, smoke
+from kopt_verify.standing import fits
+
+if TYPE_CHECKING:
+    from kopt.model.reference import Change, InputSet, Reference
+    from kopt.model.trial import Trial
+
+_GARBAGE = 0xFF
+_LOUD = {
+    Status.LAUNCH_FAILED, Status.UNSUPPORTED, Status.PARSE_ERROR, Status.COMPILE_ERROR,
+    Status.CRASHED, Status.OOM,
+}  # fmt: skip
+"""Ends that nobody takes for a result: an exception, an abort, no memory."""
+_MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
+_PRIMES = (17, 37, 67, 131, 257, 521, 1031, 2053, 4099)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a candidate did on changed inputs."""
+
+    change: str
+    kind: Literal["right", "refused", "wrong"]
+    said: str = ""
+    status: Status = Status.WRONG
+    """Where it is wrong."""
+
+
+class Beyond:
+    """Looks at one candidate, in a process where a crash costs nothing. Use it as a context."""
+
+    def __init__(self, trial: Trial, workload: str) -> None:
+        self._trial, self.workload = trial, workload
+        self._stack = ExitStack()
+        self._twin: Trial | None = None
+
+    def __enter__(self) -> Beyond:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def look(self, change: Change, seed: int) -> Look | None:
+        """Run on changed inputs and judge; None where the reference has no result for them."""
+        inputs = self._trial.reference.changed_inputs(self.workload, seed, change)
+        if inputs is None:
+            return None
+        with closing(inputs):
+            return self._judged(inputs, change.name)
+
+    def _judged(self, inputs: InputSet, change: str) -> Look:
+        try:
+            twin = self._alive()
+            inputs.poison(_GARBAGE)
+            smoke(twin.run(inputs), inputs)
+        except StageFailedError as failure:
+            return Look(change, "wrong", failure.evidence)
+        except CandidateError as error:
+            self._stack.close()
+            self._twin = None
+            said = error.detail.strip().splitlines()[-1][:200] if error.detail.strip() else ""
+            kind: Literal["refused", "wrong"] = "refused" if error.status in _LOUD else "wrong"
+            return Look(change, kind, f"{error.status}: {said}", error.status)
+        if hurt := inputs.canaries_hurt():
+            said = f"it wrote outside of {', '.join(sorted(hurt))}"
+            return Look(change, "wrong", said, Status.ILLEGAL_ACCESS)
+        names = [name for name, _ in inputs.results]
+        results = [result for _, result in inputs.results]
+        if self._trial.problem.mutates:
+            results = [result.clone() for result in results]
+            inputs.restore()
+        parts = lenient_yardsticks(self._trial.reference, inputs)
+        found = compare(names, results, parts, self._trial.problem.tolerance.factor)
+        twin.release(inputs)
+        fault = "; ".join(each.evidence for each in found if not each.passed)
+        return Look(change, "wrong", fault) if fault else Look(change, "right")
+
+    def _alive(self) -> Trial:
+        if self._twin is None:
+            self._twin = self._stack.enter_context(self._trial.twin())
+        return self._twin
+
+
+def smallest_workload(trial: Trial) -> str:
+    """Return the name of the workload with the fewest compulsory bytes."""
+    signatures = trial.reference.signature.workloads
+    return min(trial.problem.workloads, key=lambda w: signatures[w.name].compulsory_bytes).name
+
+
+def best_distribution(reference: Reference) -> str:
+    """Return the one of the first two distributions that tells more results apart."""
+    return reference.distributions[:2][-1]
+
+
+def most_elements(reference: Reference, workload: str) -> int:
+    """Return how many elements of inputs and outputs a look may have."""
+    most = _MOST_ELEMENTS.get(reference.device.kind, 1 << 20)
+    return most if fits(reference, workload, 1) else most // 4
+
+
+def elements(reference: Reference, workload: str) -> int:
+    """Return how many elements the arguments and outputs of a workload have."""
+    signature = reference.signature.workloads[workload]
+    tensors = [a.tensor for a in signature.arguments if a.tensor and a.kind == "tensor"]
+    return sum(tensor.elements for tensor in [*tensors, *signature.outputs])
+
+
+def small_extents(reference: Reference, workload: str) -> dict[str, int]:
+    """Return smaller extents for a look at values, or none where the workload's own are small."""
+    if elements(reference, workload) <= most_elements(reference, workload):
+        return {}
+    return primes(dict(reference.extents(workload)))
+
+
+def primes(extents: dict[str, int]) -> dict[str, int]:
+    """Return other extents, prime and in the same order; none is larger than 8 times the old."""
+    order = sorted(extents, key=lambda name: (extents[name], name))
+    return {
+        name: next((p for p in reversed(_PRIMES[: place + 3]) if p <= 8 * extents[name]), _PRIMES[0])
+        for place, name in enumerate(order)
+    }  # fmt: skip
+
+
+def resizings(extents: dict[str, int], *, room: float) -> Iterator[dict[str, int]]:
+    """Yield other extents, the most telling first.
+
+    ``room``: by what factor the elements may grow; where that is below 1, extents that are not the
+    ones looked at become small primes.
+    """
+    small = primes(extents)
+    base = extents if room >= 1.2 else small
+    if room >= 1.2:
+        yield {name: extent - 1 for name, extent in extents.items()}
+    yield small
+    for name, extent in extents.items():
+        if base is small:
+            yield small | {name: extent - 1}
+        yield small | {name: 1}
+        yield small | {name: extent + 1}
+        if room >= 1.6 or base is small:
+            yield (small if base is small else extents) | {name: extent * 3 // 2 | 1}

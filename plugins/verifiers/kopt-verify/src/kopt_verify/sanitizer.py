@@ -1,0 +1,110 @@
+"""Stage sanitizer: whether an instrumented build of the candidate leaves its memory, races or is undefined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kopt.model.trial import Trial
+from kopt.model.values import TensorRef
+from kopt.model.verification import StageResult, Status
+from kopt_verify.stages import StageFailedError
+
+if TYPE_CHECKING:
+    from kopt.model.reference import InputSet
+    from kopt.model.sanitizer import SanitizerFinding, SanitizerReport
+
+_STAGE = "sanitizer"
+_STATUS = {
+    "address": Status.ILLEGAL_ACCESS, "memcheck": Status.ILLEGAL_ACCESS,
+    "thread": Status.NON_DETERMINISTIC, "racecheck": Status.NON_DETERMINISTIC,
+    "synccheck": Status.NON_DETERMINISTIC,
+    "undefined": Status.WRONG, "initcheck": Status.WRONG,
+}  # fmt: skip
+"""What each tool's findings mean; the first in this order that has one names the outcome."""
+_NOTES: dict[str, frozenset[str]] = {
+    # The instrumented build needs more memory and more stack than the one that is judged.
+    "address": frozenset({
+        "stack-overflow", "out-of-memory", "allocation-size-too-big", "calloc-overflow", "other",
+    }),
+    # What compilers define in practice, C++20 in its text, or what is no access at all.
+    "undefined": frozenset({"shift-base", "bool", "enum", "nonnull-attribute", "other"}),
+}  # fmt: skip
+_RACES = ("data race", "heap-use-after-free")
+_SHOWN = 3
+
+
+class SanitizedTrial(Trial, Protocol):
+    """A trial whose candidate can be run under sanitizers."""
+
+    def sanitize(self, inputs: InputSet) -> SanitizerReport | None:
+        """Run one call of an instrumented build; None where the backend has none."""
+        ...
+
+
+def check_sanitizers(trial: SanitizedTrial, inputs: InputSet) -> StageResult:
+    """Have the candidate run under the backend's sanitizers, and judge what they reported.
+
+    Raises StageFailedError; CandidateError passes through.
+    """
+    report = trial.sanitize(inputs)
+    if trial.problem.mutates:
+        inputs.restore()
+    if report is None:
+        evidence = f"the backend {trial.build.backend!r} runs no sanitizer"
+        return StageResult(stage=_STAGE, outcome="not run", evidence=evidence)
+    integers = _has_integers(inputs)
+    failures = [finding for finding in report.findings if _fails(finding, integers=integers)]
+    for tool, status in _STATUS.items():
+        if any(finding.tool == tool for finding in failures):
+            first = sorted(failures, key=lambda finding: finding.tool != tool)
+            raise StageFailedError(_STAGE, status, _told(first))
+    return StageResult(
+        stage=_STAGE, outcome="pass" if report.ran else "not run", evidence=_evidence(report)
+    )
+
+
+def _fails(finding: SanitizerFinding, *, integers: bool) -> bool:
+    """Whether a finding costs the candidate its verdict; the others are notes."""
+    if finding.tool == "thread":  # deadlocks that might be and threads left over are notes
+        return finding.kind.startswith(_RACES)
+    if finding.kind == "signed-integer-overflow":
+        # In arithmetic on the problem's own integers the reference wraps too; elsewhere it is an
+        # index that went wrong.
+        return not integers
+    return finding.tool in _STATUS and finding.kind not in _NOTES.get(finding.tool, ())
+
+
+def _has_integers(inputs: InputSet) -> bool:
+    call = inputs.call
+    values = [*(item.value for item in call.arguments), *call.state.values(), *call.outputs]
+    return any(isinstance(value, TensorRef) and "int" in value.dtype for value in values)
+
+
+def _evidence(report: SanitizerReport) -> str:
+    noted = {finding.tool for finding in report.findings}
+    clean = [tool for tool in report.ran if tool not in noted]
+    said = [f"{', '.join(clean)}: clean"] if clean else []
+    if report.findings:
+        said.append(f"noted: {_told(report.findings)}")
+    said += [
+        f"{', '.join(tools)} not run: {reason}" for reason, tools in _by_reason(report).items()
+    ]
+    return "; ".join(said) or "no tool was run"
+
+
+def _by_reason(report: SanitizerReport) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for tool, reason in report.skipped.items():
+        reasons.setdefault(reason, []).append(tool)
+    return reasons
+
+
+def _told(findings: tuple[SanitizerFinding, ...] | list[SanitizerFinding]) -> str:
+    told = [
+        f"{finding.tool}: {finding.kind}"
+        + (f" in line {finding.line}" if finding.line else "")
+        + f" ({finding.message})"
+        for finding in findings[:_SHOWN]
+    ]
+    more = len(findings) - _SHOWN
+    return "; ".join(told) + (f" and {more} more" if more > 0 else "")

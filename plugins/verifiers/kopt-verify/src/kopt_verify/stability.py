@@ -1,0 +1,75 @@
+"""Stage stability: values that are large, tiny, far from zero, cancelling or constant."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from kopt.model.reference import Change
+from kopt.model.verification import StageResult, Status
+from kopt_verify.accuracy import compare
+from kopt_verify.beyond import best_distribution, small_extents, smallest_workload
+from kopt_verify.conditioning import lenient_yardsticks
+from kopt_verify.stages import StageFailedError, smoke
+
+if TYPE_CHECKING:
+    from kopt.model.reference import InputSet
+    from kopt.model.trial import Trial
+
+_STAGE = "stability"
+_GARBAGE = 0xFF
+CONTENTS: dict[str, tuple[str, ...]] = {
+    "large values": ("scale:100", "scale:10"),
+    "tiny values": ("scale:1e-10", "scale:1e-3"),
+    "values far from zero": ("offset:1000",),
+    "values that cancel": ("alternating",),
+    "constant rows": ("constant",),
+}
+"""What a kernel has to get right, and how inputs are made so: the first that the reference takes."""
+
+
+def check_stability(trial: Trial) -> StageResult:
+    """Judge a candidate on strained values, by the accuracy rule and the inputs' own rounding.
+
+    Raises StageFailedError, as wrong; CandidateError passes through.
+    """
+    right: list[str] = []
+    for name, contents in CONTENTS.items():
+        inputs = _first(trial, name, contents)
+        if inputs is None:
+            continue
+        with closing(inputs):
+            _judge(trial, inputs, name)
+            trial.release(inputs)
+        right.append(name)
+    if not right:
+        evidence = "no argument may have other values, or the reference is not finite on them"
+        return StageResult(stage=_STAGE, outcome="not run", evidence=evidence)
+    return StageResult(stage=_STAGE, outcome="pass", evidence=f"right on {', '.join(right)}")
+
+
+def _first(trial: Trial, name: str, contents: tuple[str, ...]) -> InputSet | None:
+    reference, workload = trial.reference, smallest_workload(trial)
+    small, how = small_extents(reference, workload), best_distribution(reference)
+    for content in contents:
+        change = Change(name, small, content=content, distribution=how)
+        inputs = reference.changed_inputs(workload, trial.seed, change)
+        if inputs is not None:
+            return inputs
+    return None
+
+
+def _judge(trial: Trial, inputs: InputSet, name: str) -> None:
+    inputs.poison(_GARBAGE)
+    smoke(trial.run(inputs), inputs)
+    results = [result for _, result in inputs.results]
+    if trial.problem.mutates:
+        results = [result.clone() for result in results]
+        inputs.restore()
+    yardsticks = lenient_yardsticks(trial.reference, inputs)
+    names = [result for result, _ in inputs.results]
+    for found in compare(names, results, yardsticks, trial.problem.tolerance.factor):
+        if not found.passed:
+            raise StageFailedError(
+                _STAGE, Status.WRONG, f"on {name}: {found.evidence}", found.ratio
+            )

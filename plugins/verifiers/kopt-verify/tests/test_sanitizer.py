@@ -1,0 +1,131 @@
+"""The sanitizer stage: what its findings cost, and what is only said."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from kopt.hooks import Hooks
+from kopt.model.kernel_file import parse_kernel
+from kopt.model.sanitizer import SanitizerFinding
+from kopt.model.verification import Status
+from kopt.runs.builds import BuildCache
+from kopt.testing import records
+from kopt.testing.trials import BACKENDS
+from kopt.testing.verifier import cpp_add, torch_add
+from kopt.worker.candidate import WorkerContext
+from kopt.worker.segments import MappedMemory
+from kopt_verify.sanitizer import _fails, check_sanitizers
+from kopt_verify.stages import StageFailedError
+
+needs_gcc = pytest.mark.skipif(
+    sys.platform != "linux" or shutil.which("g++") is None, reason="needs GCC on Linux"
+)
+ADD = "for (int64_t i = 0; i < n; ++i) out[i] = x[i] + y[i];\n"
+NEGATIVE_SHIFT = "volatile int low = -3; volatile int kept = low << 2;\n"
+LARGE_SHIFT = "volatile int bits = 40; volatile int lost = 1 << bits;\n"
+PAST = "volatile float past = reinterpret_cast<volatile float*>(y)[n];\n"
+RACE = "#pragma omp parallel num_threads(2)\nout[0] = x[0] + y[0];\n"
+
+
+class InProcess:
+    """A trial that has its candidate sanitized in this process."""
+
+    def __init__(self, trial, folder):
+        self._trial, self._folder = trial, folder
+
+    def __getattr__(self, name):
+        return getattr(self._trial, name)
+
+    def sanitize(self, inputs):
+        context = WorkerContext(records.cpu(), "native", ("x", "y"), BuildCache(self._folder))
+        hooks = Hooks.load(list(BACKENDS))
+        executable = hooks.kopt_build(self.problem, self.candidate, context)
+        if not hasattr(executable, "sanitize"):
+            return None
+        memory = MappedMemory()
+        for segment in inputs.segments:
+            announcement, (descriptor,) = segment.announcement()
+            memory.attach(announcement, [os.dup(descriptor)])
+        return executable.sanitize(executable.bind(inputs.call, memory))
+
+
+@contextmanager
+def bound(trials, source, folder, language="cpp"):
+    trial = trials.of(parse_kernel(source, language), depth="winner")
+    inputs = trials.reference.inputs(trial.problem.workloads[0].name, 5, "native")
+    try:
+        yield InProcess(trial, folder), inputs
+    finally:
+        inputs.close()
+
+
+@needs_gcc
+def test_a_clean_kernel_passes_with_its_notes(trials, tmp_path):
+    with bound(trials, cpp_add(ADD + NEGATIVE_SHIFT), tmp_path) as (trial, inputs):
+        result = check_sanitizers(trial, inputs)
+    assert (result.stage, result.outcome) == ("sanitizer", "pass")
+    assert result.evidence.startswith(
+        "address, thread: clean; noted: undefined: shift-base in line"
+    )
+    assert "left shift of negative value -3" in result.evidence
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("body", "status", "first"),
+    [
+        (LARGE_SHIFT + RACE + PAST, Status.ILLEGAL_ACCESS, "address: heap-buffer-overflow in line 10"),
+        (LARGE_SHIFT + RACE, Status.NON_DETERMINISTIC, "thread: data race in line 9"),
+        (LARGE_SHIFT + NEGATIVE_SHIFT, Status.WRONG, "undefined: shift-exponent in line 7"),
+    ],
+)  # fmt: skip
+def test_the_gravest_finding_names_the_outcome(trials, tmp_path, body, status, first):
+    with (
+        bound(trials, cpp_add(body + ADD), tmp_path) as (trial, inputs),
+        pytest.raises(StageFailedError) as caught,
+    ):
+        check_sanitizers(trial, inputs)
+    assert (caught.value.stage, caught.value.status) == ("sanitizer", status)
+    assert caught.value.evidence.startswith(first)
+
+
+@needs_gcc
+def test_what_was_not_run_is_no_pass(trials, tmp_path, monkeypatch):
+    monkeypatch.setattr("kopt_cpp.sanitizing.MOST_BYTES", 1)
+    with bound(trials, cpp_add(ADD), tmp_path) as (trial, inputs):
+        result = check_sanitizers(trial, inputs)
+    assert result.outcome == "not run"
+    assert result.evidence.startswith("address, undefined, thread not run: the call's tensors")
+
+
+def test_a_backend_without_sanitizers_is_named(trials, tmp_path):
+    with bound(trials, torch_add("x + y"), tmp_path, "torch") as (trial, inputs):
+        result = check_sanitizers(trial, inputs)
+    assert result.outcome == "not run"
+    assert result.evidence == "the backend 'torch' runs no sanitizer"
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind", "floats", "integers"),
+    [
+        ("address", "heap-buffer-overflow", True, True),
+        ("address", "unknown-crash", True, True),
+        ("address", "stack-overflow", False, False),
+        ("undefined", "bounds", True, True),
+        ("undefined", "signed-integer-overflow", True, False),
+        ("undefined", "shift-base", False, False),
+        ("thread", "data race", True, True),
+        ("thread", "data race on vptr (ctor/dtor vs virtual call)", True, True),
+        ("thread", "lock-order-inversion (potential deadlock)", False, False),
+        ("racecheck", "hazard", True, True),
+    ],
+)
+def test_what_costs_the_verdict(tool, kind, floats, integers):
+    finding = SanitizerFinding(tool=tool, kind=kind, message="")
+    assert _fails(finding, integers=False) is floats
+    assert _fails(finding, integers=True) is integers
