@@ -95,6 +95,11 @@ _CPP_ATTACKS: dict[str, tuple[Status, ...]] = {
     "throws": (_CRASHED, _FAILED),
     "forks": (_STALE,),
     "thread-not-joined": (_STALE,),
+    "hard-coded-shape": (_WRONG,),
+    "no-maximum": (_WRONG,),
+    "race-that-hides": (Status.NON_DETERMINISTIC,),
+    "out-of-bounds-read": (_ILLEGAL,),
+    "degenerate-problem": (Status.ORACLE_DEGENERATE,),
 }
 _TORCH_ATTACKS: dict[str, tuple[Status, ...]] = {
     "returns-empty-memory": (_STALE, _WRONG),
@@ -124,14 +129,16 @@ _TORCH_ATTACKS: dict[str, tuple[Status, ...]] = {
 }
 _CPP_CONTROLS = (
     "honest", "honest-timed", "other-rounding", "two-outputs", "integers", "in-place", "knobs",
-    "atomics", "simplified", "joined-threads", "scratch", "straight-copy",
+    "atomics", "simplified", "joined-threads", "scratch", "straight-copy", "stable-softmax",
+    "refuses-other-shapes",
 )  # fmt: skip
 _TORCH_CONTROLS = ("framework-code",)
 
 _PROBLEMS = {
     "part-of-sum": "sums", "state-across-calls": "sums", "race": "sums", "atomics": "sums",
     "two-outputs": "largest", "integers": "counts", "simplified": "counts",
-    "in-place": "add_in_place", "straight-copy": "copy",
+    "in-place": "add_in_place", "straight-copy": "copy", "race-that-hides": "sums",
+    "no-maximum": "softmax", "stable-softmax": "softmax", "degenerate-problem": "nothing",
 }  # fmt: skip
 """Of the kernels that do not compute ``norm``."""
 

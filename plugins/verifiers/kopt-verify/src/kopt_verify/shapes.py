@@ -16,8 +16,8 @@ from kopt_verify.beyond import (
     best_distribution,
     elements,
     most_elements,
-    primes,
     resizings,
+    small_extents,
 )
 from kopt_verify.stages import StageFailedError
 
@@ -71,20 +71,19 @@ def check_shapes(
 
 
 def changes(trial: Trial, workload: str) -> Iterator[Change]:
-    """Yield the changes to look at: other extents, then layouts (at small extents)."""
+    """Yield the changes to look at: other extents, then layouts (at small extents if need be)."""
     reference = trial.reference
     distribution = best_distribution(reference)
     extents = dict(list(reference.extents(workload).items())[:_MOST_EXTENTS])
     room = most_elements(reference, workload) / max(elements(reference, workload), 1)
-    small: dict[str, int] = {}
     if extents:
-        small = primes(extents)
         seen = []
         for wanted in resizings(extents, room=room):
             changed = {n: e for n, e in wanted.items() if e != extents[n]}
             if changed and changed not in seen:
                 seen.append(changed)
                 yield Change(_named(changed), changed, distribution=distribution)
+    small = small_extents(reference, workload)
     if room < 1.0 and not small:
         return
     for layout in _LAYOUTS:
