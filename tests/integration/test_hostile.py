@@ -52,7 +52,7 @@ extern "C" void rms_norm(const float* x, const float* w, float* out, int64_t row
   for (int64_t r = 0; r < rows; ++r) {
     float sums[LANES] = {};
     for (int64_t c = 0; c < cols; c += LANES)
-      for (int lane = 0; lane < LANES; ++lane)
+      for (int lane = 0; lane < LANES && c + lane < cols; ++lane)
         sums[lane] += x[r * cols + c + lane] * x[r * cols + c + lane];
     double sum = 0;
     for (float lane : sums) sum += lane;
@@ -71,7 +71,7 @@ extern "C" void rms_norm(const float* x, const float* w, float* out, int64_t row
     const float* row = x + r * cols;
     double sum = 0;
     for (int64_t c = FIRST; c < cols; ++c) sum += double(row[c]) * row[c];
-    for (int64_t c = 0; c < FIRST; ++c) sum += double(row[c]) * row[c];
+    for (int64_t c = 0; c < FIRST && c < cols; ++c) sum += double(row[c]) * row[c];
     const float scale = 1.0 / std::sqrt(sum / cols + 1e-6);
     for (int64_t c = 0; c < cols; ++c) out[r * cols + c] = row[c] * scale * w[c];
   }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kopt_verify.beyond import Beyond
 
 _STAGE = "shapes"
-_SECONDS = 30.0
+_SECONDS = 10.0
 """After which no other look is begun: an interpreted kernel may take long for each."""
 _MOST_EXTENTS = 4
 _LAYOUTS: tuple[Layout, ...] = ("transposed", "spaced", "misaligned")
