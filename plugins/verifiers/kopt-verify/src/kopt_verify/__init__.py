@@ -1,4 +1,4 @@
-"""The staged verifier: parse, build, smoke, poison, accuracy."""
+"""The staged verifier: cheap stages for every candidate, all of them for a winner."""
 
 from __future__ import annotations
 

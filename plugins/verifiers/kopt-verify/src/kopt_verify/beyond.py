@@ -13,7 +13,7 @@ from kopt.model.verification import Status
 from kopt_verify.accuracy import compare
 from kopt_verify.conditioning import lenient_yardsticks
 from kopt_verify.stages import StageFailedError, smoke
-from kopt_verify.standing import fits
+from kopt_verify.standing import fits, taken
 
 if TYPE_CHECKING:
     from kopt.model.reference import Change, InputSet, Reference
@@ -71,7 +71,9 @@ class Beyond:
         try:
             twin = self._alive()
             inputs.poison(_GARBAGE)
-            smoke(twin.run(inputs), inputs)
+            claim = twin.run(inputs)
+            twin.release(inputs)  # what it left lies in the judge's memory
+            smoke(claim, inputs)
         except StageFailedError as failure:
             return Look(change, "wrong", failure.evidence)
         except CandidateError as error:
@@ -84,13 +86,9 @@ class Beyond:
             said = f"it wrote outside of {', '.join(sorted(hurt))}"
             return Look(change, "wrong", said, Status.ILLEGAL_ACCESS)
         names = [name for name, _ in inputs.results]
-        results = [result for _, result in inputs.results]
-        if self._trial.problem.mutates:
-            results = [result.clone() for result in results]
-            inputs.restore()
+        results = taken(self._trial, inputs)
         parts = lenient_yardsticks(self._trial.reference, inputs)
         found = compare(names, results, parts, self._trial.problem.tolerance.factor)
-        twin.release(inputs)
         fault = "; ".join(each.evidence for each in found if not each.passed)
         return Look(change, "wrong", fault) if fault else Look(change, "right")
 
@@ -98,12 +96,6 @@ class Beyond:
         if self._twin is None:
             self._twin = self._stack.enter_context(self._trial.twin())
         return self._twin
-
-
-def smallest_workload(trial: Trial) -> str:
-    """Return the name of the workload with the fewest compulsory bytes."""
-    signatures = trial.reference.signature.workloads
-    return min(trial.problem.workloads, key=lambda w: signatures[w.name].compulsory_bytes).name
 
 
 def best_distribution(reference: Reference) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kopt.model.verification import StageResult, Status
 from kopt_verify.conditioning import compare_twice
 from kopt_verify.stages import StageFailedError, compare_bits, smoke
-from kopt_verify.standing import fits, yardsticks_for
+from kopt_verify.standing import fits, smallest_workload, taken, yardsticks_for
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ def recheck(trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult:
         smoke(claim, inputs)
     except StageFailedError as failure:
         return StageResult(stage=stage, outcome="fail", evidence=failure.evidence)
-    fault = _fault(trial, inputs, _taken(trial, inputs))
+    fault = _fault(trial, inputs, taken(trial, inputs))
     if fault:
         return StageResult(
             stage=stage, outcome="fail",
@@ -49,11 +49,7 @@ def recheck(trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult:
 def last_inputs(trial: Trial) -> Iterator[InputSet]:
     """Lend inputs of the smallest workload, for looks that need no second seed."""
     seed = random.Random(trial.seed ^ 0x5EED).randrange(1 << 31)
-    workload = min(
-        trial.problem.workloads,
-        key=lambda w: trial.reference.signature.workloads[w.name].compulsory_bytes,
-    ).name
-    inputs = trial.reference.inputs(workload, seed)
+    inputs = trial.reference.inputs(smallest_workload(trial), seed)
     try:
         yield inputs
         trial.release(inputs)
@@ -143,12 +139,4 @@ def _run(trial: Trial, inputs: InputSet, launches: int = 1) -> list[torch.Tensor
     """Return results where they lie, or copies where ``inputs`` were changed and are restored."""
     inputs.poison(_GARBAGE)
     smoke(trial.run(inputs, launches), inputs)
-    return _taken(trial, inputs)
-
-
-def _taken(trial: Trial, inputs: InputSet) -> list[torch.Tensor]:
-    results = [result for _, result in inputs.results]
-    if trial.problem.mutates:
-        results = [result.clone() for result in results]
-        inputs.restore()
-    return results
+    return taken(trial, inputs)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from kopt.model.reference import Change
 from kopt.model.verification import StageResult, Status
 from kopt_verify.accuracy import compare
-from kopt_verify.beyond import best_distribution, small_extents, smallest_workload
+from kopt_verify.beyond import best_distribution, small_extents
 from kopt_verify.conditioning import lenient_yardsticks
 from kopt_verify.stages import StageFailedError, smoke
+from kopt_verify.standing import smallest_workload, taken
 
 if TYPE_CHECKING:
     from kopt.model.reference import InputSet
@@ -62,10 +63,7 @@ def _first(trial: Trial, name: str, contents: tuple[str, ...]) -> InputSet | Non
 def _judge(trial: Trial, inputs: InputSet, name: str) -> None:
     inputs.poison(_GARBAGE)
     smoke(trial.run(inputs), inputs)
-    results = [result for _, result in inputs.results]
-    if trial.problem.mutates:
-        results = [result.clone() for result in results]
-        inputs.restore()
+    results = taken(trial, inputs)
     yardsticks = lenient_yardsticks(trial.reference, inputs)
     names = [result for result, _ in inputs.results]
     for found in compare(names, results, yardsticks, trial.problem.tolerance.factor):

@@ -12,6 +12,8 @@ from kopt_verify.accuracy import Yardstick
 from kopt_verify.ties import ties_of
 
 if TYPE_CHECKING:
+    import torch
+
     from kopt.model.reference import InputSet, Reference
     from kopt.model.trial import Trial
 
@@ -114,3 +116,18 @@ def fits(reference: Reference, workload: str, times: int) -> bool:
     """Whether so many times a workload's compulsory bytes leave a candidate its memory."""
     needed = times * reference.signature.workloads[workload].compulsory_bytes
     return needed < reference.device.memory_bytes // _MEMORY_SHARE
+
+
+def smallest_workload(trial: Trial) -> str:
+    """Return the name of the workload with the fewest compulsory bytes."""
+    signatures = trial.reference.signature.workloads
+    return min(trial.problem.workloads, key=lambda w: signatures[w.name].compulsory_bytes).name
+
+
+def taken(trial: Trial, inputs: InputSet) -> list[torch.Tensor]:
+    """Return a call's results where they lie, or copies where inputs changed, which are restored."""
+    results = [result for _, result in inputs.results]
+    if trial.problem.mutates:
+        results = [result.clone() for result in results]
+        inputs.restore()
+    return results

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from kopt_verify.standing import Questions
 
 STAGES = (
-    "oracle", "parse", "build", "smoke", "poison", "accuracy", "shapes", "determinism", "stability", "edges",
-    "origin", "sanitizer",
+    "oracle", "parse", "build", "smoke", "poison", "accuracy",
+    "shapes", "determinism", "stability", "edges", "origin", "sanitizer",
 )  # fmt: skip
 
 
@@ -96,13 +96,14 @@ class Verify:
 
     def _winner_stages(self, trial: Trial) -> Iterator[StageResult]:
         """Yield the stages that only a winner meets. Raises StageFailedError for one that fails."""
-        from kopt_verify.beyond import Beyond, smallest_workload
+        from kopt_verify.beyond import Beyond
         from kopt_verify.edges import check_edges
         from kopt_verify.order import check_call_order, last_inputs
         from kopt_verify.origin import check_origin
         from kopt_verify.sanitizer import check_sanitizers
         from kopt_verify.shapes import check_shapes
         from kopt_verify.stability import check_stability
+        from kopt_verify.standing import smallest_workload
 
         with Beyond(trial, smallest_workload(trial)) as beyond, last_inputs(trial) as inputs:
             refuse = self.options.layouts == "refuse"
