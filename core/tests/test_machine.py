@@ -70,6 +70,8 @@ def test_without_a_gpu_the_device_is_the_cpu() -> None:
 def test_a_gpu_language_is_not_timed_on_the_cpu() -> None:
     with pytest.raises(DeviceError, match=r"kopt verify.*--target sm_90.*--backend cpp"):
         refuse_untimeable("triton", "cpu")
+    with pytest.raises(DeviceError, match=r"GPU only.*kopt verify.*--target sm_90.*--backend cpp"):
+        refuse_untimeable("cuda", "cpu")
     refuse_untimeable("triton", "cuda")
     refuse_untimeable("cpp", "cpu")
 

@@ -74,6 +74,12 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("kopt", appauthor=False))
 
 
+def cuda_homes() -> tuple[str, ...]:
+    """Return the folders that are named as CUDA's, the most telling first."""
+    named = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
+    return tuple(home for home in named if home)
+
+
 def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, str]:
     """Return the whole environment of a candidate process.
 

@@ -62,6 +62,12 @@ def choose_device(asked: DeviceKind | None, languages: Sequence[str] = ()) -> De
 
 def refuse_untimeable(language: str, device: DeviceKind) -> None:
     """Raise DeviceError for a GPU language without a GPU: an interpreter's time is no time."""
+    if device == "cpu" and language == "cuda":
+        raise DeviceError(
+            "cuda kernels run on an NVIDIA GPU only. Here `kopt verify PROBLEM KERNEL --target "
+            "sm_90` compiles one and shows its registers and spills, and `kopt optimize --backend "
+            "cpp` works on the CPU"
+        )
     if device == "cpu" and language in GPU_LANGUAGES:
         raise DeviceError(
             f"{language} kernels cannot be timed without a GPU: an interpreter's time says nothing. "

@@ -56,3 +56,20 @@ def test_a_settled_source_says_what_was_measured(mark: str, knob: str) -> None:
 
 def test_a_source_without_chosen_values_is_left_alone() -> None:
     assert settled_source(parse_kernel(BODY, "cpp")) == BODY
+
+
+def test_the_entry_of_a_cuda_file_is_the_kernel_not_its_launch_bounds() -> None:
+    source = 'extern "C" __global__ void __launch_bounds__(256)\nscale(float *x) {}\n'
+    assert parse_kernel(source, "cuda").entry == "scale"
+
+
+def test_a_launch_plan_is_among_the_settings_and_outlives_other_knob_values() -> None:
+    lines = (
+        'entry = "f"', "[knobs]", "N = [2, 4]", "[[launch]]", 'grid = ["N"]', "block = [32]",
+        "[[launch]]", 'kernel = "g"', "[scratch.part]", "shape = [4]",
+    )  # fmt: skip
+    candidate = parse_kernel(header(*lines), "cuda")
+    wanted = [{"grid": ["N"], "block": [32]}, {"kernel": "g"}]
+    assert candidate.settings == {"launch": wanted, "scratch": {"part": {"shape": [4]}}}
+    again = parse_kernel(settled_source(candidate.with_values("tune", N=4)), "cuda")
+    assert (again.settings, again.chosen) == (candidate.settings, {"N": 4})

@@ -13,6 +13,9 @@ from kopt.model.values import CallClaim, CallSpec, TensorRef
 class Memory(Protocol):
     """The judge's shared memory as a candidate process sees it."""
 
+    private: bool
+    """Device tensors are to be copied into memory of their own, so that a sanitizer knows their bounds."""
+
     def buffer(self, ref: TensorRef) -> memoryview:
         """Return the writable bytes of a CPU tensor (from its first to its last element)."""
         ...

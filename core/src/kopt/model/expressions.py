@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kopt.errors import ExpressionError
@@ -12,6 +12,10 @@ from kopt.errors import ExpressionError
 _BINARY: dict[type[ast.operator], Any] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Div: operator.truediv,
+}  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Any] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
 _CALLS: dict[str, Any] = {
     "min": min, "max": max, "cdiv": lambda a, b: -(-a // b),
@@ -30,8 +34,8 @@ def _prod(values: Any) -> int:
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     """Evaluate an expression; ``names`` maps to numbers, tuples or objects with a ``shape``.
 
-    Allowed: numbers, names, ``+ - * // / %``, indexing and slicing, ``min max cdiv next_pow2
-    prod`` and the attributes ``shape ndim numel stride itemsize``. Raises ExpressionError.
+    Allowed: numbers, names, ``+ - * // / %``, comparisons, ``and or``, indexing and slicing,
+    ``min max cdiv next_pow2 prod`` and the attributes ``shape ndim numel stride itemsize``. Raises ExpressionError.
     """
     try:
         tree = ast.parse(text, mode="eval")
@@ -43,6 +47,11 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
         RecursionError, MemoryError,
     ) as error:  # fmt: skip
         raise ExpressionError(f"{text!r}: {error}") from error
+
+
+def unmet(conditions: Iterable[str], names: Mapping[str, Any]) -> str | None:
+    """Return the first condition that does not hold; None: all do. Raises ExpressionError."""
+    return next((each for each in conditions if not evaluate(each, names)), None)
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -68,4 +77,16 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return _value(node.value, names)[_value(node.slice, names)]
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _CALLS:
             return _CALLS[name](*(_value(argument, names) for argument in node.args))
+    return _truth(node, names)
+
+
+def _truth(node: ast.expr, names: Mapping[str, Any]) -> bool:
+    match node:
+        case ast.Compare() if all(type(each) in _COMPARISONS for each in node.ops):
+            values = [_value(each, names) for each in (node.left, *node.comparators)]
+            pairs = zip(node.ops, values, values[1:], strict=False)
+            return all(_COMPARISONS[type(each)](left, right) for each, left, right in pairs)
+        case ast.BoolOp():
+            joined = all if isinstance(node.op, ast.And) else any
+            return joined(_value(each, names) for each in node.values)
     raise ExpressionError(f"{ast.unparse(node)!r} is not allowed here")

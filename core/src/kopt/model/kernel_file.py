@@ -131,10 +131,16 @@ def _refuse_what_json_lacks(header: dict[str, Any]) -> None:
         ) from error
 
 
+def _c_functions(source: str) -> list[str]:
+    """Return the names of the functions with C linkage; ``__launch_bounds__(...)`` is none."""
+    plain = re.sub(r"\b__[a-z_]+__\s*\([^()]*\)", "", source)
+    return re.findall(r'extern\s+"C"[^;{]*?\b([A-Za-z_]\w*)\s*\(', plain)
+
+
 def default_entry(source: str, language: str) -> str:
     """Return the entry point that a file without a header most likely means."""
     if language in {"cpp", "cuda"}:
-        found = re.findall(r'extern\s+"C"[^;{]*?\b([A-Za-z_]\w*)\s*\(', source)
+        found = _c_functions(source)
     else:
         found = re.findall(
             r"^(?:class|def)\s+(ModelNew|kernel_function|custom_kernel)\b", source, re.M

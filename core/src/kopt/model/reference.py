@@ -15,6 +15,7 @@ class SharedSegment(Protocol):
     """Judge-owned memory that a candidate process can map."""
 
     id: int
+    nbytes: int
 
     def announcement(self) -> tuple[dict[str, Any], tuple[int, ...]]:
         """Return what the other process must be told, and the descriptors to send along."""

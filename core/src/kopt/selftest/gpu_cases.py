@@ -50,6 +50,7 @@ ATTACKS: dict[str, tuple[Status, ...]] = {
     "narrow-index": (_INVALID,),
     "out-of-bounds-write": (_ILLEGAL,),
     "wild-pointer": (_ILLEGAL,),
+    "reads-past-end": (_ILLEGAL,),
     "device-hang": (Status.HANG,),
     "host-hang": (Status.HANG,),
     "out-of-memory": (Status.OOM,),
@@ -66,6 +67,7 @@ ATTACKS: dict[str, tuple[Status, ...]] = {
     "spelled-by-getattr": (_DELEGATED,),
     "falls-back": (_DELEGATED,),
     "decoy-kernel": (_DELEGATED,),
+    "vendor-by-pointer": (_DELEGATED,),
 }
 CONTROLS = (
     "honest", "honest-timed", "other-rounding", "ieee-dot", "two-outputs", "integers", "in-place",
@@ -76,7 +78,7 @@ CONTROLS = (
 PROBLEMS = {
     "part-of-sum": "sums", "state-across-calls": "sums", "race": "sums", "atomics": "sums",
     "sums-into-garbage": "sums", "workspace": "sums",
-    "half-dot": "product", "tf32-dot": "product", "tf32-flags": "product_large",
+    "vendor-by-pointer": "product", "half-dot": "product", "tf32-dot": "product", "tf32-flags": "product_large",
     "huge-shared-memory": "product", "matmul-operator": "product", "ieee-dot": "product",
     "narrow-index": "largest", "two-outputs": "largest", "integers": "counts",
     "simplified": "counts", "out-of-bounds-write": "add_in_place", "in-place": "add_in_place",
@@ -93,6 +95,6 @@ TIMED = {
 NEED_A_GPU = {
     "bfloat16", "tf32-dot", "tf32-flags", "sums-into-garbage", "race", "replays-old-graph",
     "output-elsewhere", "huge-shared-memory", "compile-error", "too-many-blocks", "calls-compile",
-    "joined-streams", "replays-graph",
+    "joined-streams", "replays-graph", "vendor-by-pointer", "reads-past-end",
 }  # fmt: skip
 """Besides what is timed: arithmetic, concurrency and limits that an interpreter does not have."""

@@ -91,6 +91,7 @@ class CandidateServer:
 
     def _open(self, order: Reply, fds: list[int]) -> Reply:
         self._problem = Problem.model_validate(order["problem"])
+        self._memory.private = bool(order.get("private"))
         device = Device.model_validate(order["device"]) if order["device"] else None
         self._context = WorkerContext(
             device, order["architecture"], tuple(order["argument_names"]),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from kopt.env import POOLED_ALLOCATOR
 from kopt.errors import CandidateError, ProblemError, WorkerError
 from kopt.evaluator import Opening
 from kopt.hooks import Hooks
@@ -19,10 +20,12 @@ from kopt.model.evaluation import Build, Evaluation
 from kopt.model.measurement import Measurement, WorkloadMeasurement
 from kopt.model.oracle import OracleReport
 from kopt.model.reference import InputSet
+from kopt.model.sanitizer import SANITIZER_SECONDS, SanitizerReport
 from kopt.model.values import CallClaim
 from kopt.model.verification import StageResult, Status, Verification
 from kopt.stages import measuring
 from kopt.stages.measuring import Plan
+from kopt.worker import device_sanitizer
 from kopt.worker.baselines import BaselineBench
 from kopt.worker.device_lock import DeviceLock
 from kopt.worker.pool import ProcessPool, ProcessRecipe
@@ -207,8 +210,19 @@ class Judge:
         """
         return ProcessTrial(
             process, self.reference, candidate, build, seed=secrets.randbits(31), depth=depth,
-            run_seconds=self._settings.run_seconds + more_seconds, twin=lambda: self._twin(candidate, depth),
+            run_seconds=self._settings.run_seconds + more_seconds,
+            twin=lambda: self._twin(candidate, depth),
+            instrumented=self._instrumented if self.reference.device.kind == "cuda" else None,
         )  # fmt: skip
+
+    def _instrumented(self, candidate: Candidate, inputs: InputSet) -> SanitizerReport:
+        def calls(process: CandidateProcess, launches: int) -> None:
+            build, _ = self.build_in(process, candidate)
+            trial = self.trial(process, candidate, build, "winner", more_seconds=SANITIZER_SECONDS)
+            trial.run(inputs, launches)
+
+        nbytes = sum(segment.nbytes for segment in inputs.segments)
+        return device_sanitizer.sanitize(self._recipe(), nbytes, calls)
 
     @contextmanager
     def _twin(self, candidate: Candidate, depth: Depth) -> Iterator[ProcessTrial]:
@@ -303,4 +317,4 @@ class Judge:
     def baseline_process(self, *, pooled: bool) -> CandidateProcess:
         """Start a process for baselines, which lives as long as the judge."""
         recipe = self._recipe()
-        return recipe.ready(recipe.start(pooled=pooled))
+        return recipe.ready(recipe.start(environment=POOLED_ALLOCATOR if pooled else None))

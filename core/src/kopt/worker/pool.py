@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +26,22 @@ class ProcessRecipe:
     """Fields of the ``open`` order: problem (without its reference), device, plugins."""
     start_seconds: float = 120.0
 
-    def start(self, *, pooled: bool = False) -> CandidateProcess:
+    def start(
+        self, *, environment: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()
+    ) -> CandidateProcess:
         """Start a process; ``ready`` must be called before it is used."""
-        return CandidateProcess(cache=self.cache, memory_limit=self.memory_limit, pooled=pooled)
+        return CandidateProcess(
+            cache=self.cache, memory_limit=self.memory_limit, environment=environment,
+            wrapper=wrapper,
+        )  # fmt: skip
 
-    def ready(self, process: CandidateProcess) -> CandidateProcess:
-        """Have a process load its plugins. Raises WorkerError: no candidate was in it yet."""
+    def ready(self, process: CandidateProcess, *, private: bool = False) -> CandidateProcess:
+        """Have a process load its plugins. Raises WorkerError: no candidate was in it yet.
+
+        ``private``: its tensors are copies of the judge's, each in memory of its own.
+        """
         try:
-            process.order("open", self.start_seconds, **self.opening)
+            process.order("open", self.start_seconds, **self.opening, private=private)
         except CandidateError as error:
             process.kill()
             raise WorkerError(f"a candidate process did not start: {error.detail}") from error

@@ -11,12 +11,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from kopt.env import POOLED_ALLOCATOR, candidate_environment
+from kopt.env import candidate_environment
 from kopt.errors import CandidateError, WorkerError
 from kopt.model.record import Record
 from kopt.model.verification import Status
@@ -33,8 +35,11 @@ _SOUND = {Status.CORRECT, Status.COMPILE_ERROR, Status.PARSE_ERROR, Status.UNSUP
 class CandidateProcess:
     """A child in a process group of its own, with an environment of its own."""
 
-    def __init__(self, *, cache: Path, memory_limit: int, pooled: bool = False) -> None:
-        """``pooled``: the C allocator keeps freed pages (see docs/explanation/measurement)."""
+    def __init__(
+        self, *, cache: Path, memory_limit: int, environment: Mapping[str, str] | None = None,
+        wrapper: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """``environment``: variables beyond the usual; ``wrapper``: a command that starts it."""
         self._killed = False
         self._end: CandidateError | None = None
         self._number = 0
@@ -44,20 +49,22 @@ class CandidateProcess:
         """A failure may have left the process or its device context broken."""
         with family.births:
             family.ensure_open()
-            self._start(cache, memory_limit, POOLED_ALLOCATOR if pooled else {})
+            self._start(cache, memory_limit, environment or {}, wrapper)
             family.living[self.pid] = self.kill
 
-    def _start(self, cache: Path, memory_limit: int, allocator: dict[str, str]) -> None:
+    def _start(
+        self, cache: Path, memory_limit: int, environment: Mapping[str, str], wrapper: Sequence[str]
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="kopt-candidate-"))
         # Without a name: a candidate could put a pipe or a link in the place of a named file.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
         ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "kopt.worker.candidate", str(theirs.fileno()),
+            [*wrapper, sys.executable, "-P", "-m", "kopt.worker.candidate", str(theirs.fileno()),
              str(memory_limit)],
             pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._log,
             stderr=self._log, cwd=self.home, start_new_session=True,
-            env={**candidate_environment(self.home, cache), **allocator},
+            env={**candidate_environment(self.home, cache), **environment},
         )  # fmt: skip
         theirs.close()
         self._channel = Channel(ours, _pidfd(self.pid))
@@ -177,6 +184,14 @@ class CandidateProcess:
         """Kill whatever a candidate started and left running; return whether there was any."""
         found = family.kill_all(family.descendants(self._process.pid))
         return family.reap_orphans() or found
+
+    def end(self, seconds: float) -> None:
+        """Hang up, so that the process ends by itself, and kill it where it has not by then."""
+        if not self._killed:
+            self._channel.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+        self.kill()
 
     def kill(self) -> None:
         """Kill the process, its group and every descendant, and remove its home."""

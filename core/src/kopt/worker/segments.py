@@ -130,6 +130,7 @@ class MappedMemory:
     """The candidate process's view of announced segments; see kopt.model.executable.Memory."""
 
     def __init__(self) -> None:
+        self.private = False
         self._maps: dict[int, mmap.mmap] = {}
         self._handles: dict[int, tuple[object, ...]] = {}
 

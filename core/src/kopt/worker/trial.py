@@ -22,6 +22,8 @@ from kopt.worker.process import CandidateProcess
 _call_ids = itertools.count(1)
 _EMPTY_ORDERS = 5
 _GARBAGE = 0xFF
+_OBSERVING_SECONDS = 30.0
+"""What starting a device's tracer may take beyond the call."""
 _MOST_QUEUED = 256
 """Launches that a device's queue holds for sure while it is paused."""
 
@@ -40,8 +42,13 @@ class ProcessTrial:
         depth: Literal["search", "winner"],
         run_seconds: float,
         twin: Callable[[], AbstractContextManager[ProcessTrial]],
+        instrumented: Callable[[Candidate, InputSet], SanitizerReport] | None = None,
     ) -> None:
-        """``twin`` lends the same candidate in another process."""
+        """``twin`` lends the same candidate in another process.
+
+        ``instrumented`` runs it under the device's own sanitizer; where it is None, the executable
+        is asked for an instrumented build.
+        """
         self.problem: Problem = reference.problem
         self.candidate = candidate
         self.reference = reference
@@ -52,6 +59,7 @@ class ProcessTrial:
         self._run_seconds = run_seconds
         self._bound: dict[int, tuple[InputSet, int]] = {}
         self.twin = twin
+        self._instrumented = instrumented
         self.setup_ms: float | None = None
         """Wall clock of the first binding and call."""
 
@@ -106,13 +114,16 @@ class ProcessTrial:
 
     def origin(self, inputs: InputSet) -> Origin | None:
         """Run once under observation; None where the backend cannot tell what a call uses."""
-        reply = self.order("origin", call_id=self.bind(inputs))
+        call_id, seconds = self.bind(inputs), self._run_seconds + _OBSERVING_SECONDS
+        reply = self._process.order("origin", seconds, call_id=call_id)
         if reply.get("origin", ...) is None:
             return None
         return self._process.claim("origin", reply, "origin", Origin)
 
     def sanitize(self, inputs: InputSet) -> SanitizerReport | None:
-        """Have an instrumented build run one call; None where the backend has none."""
+        """Run one call under a sanitizer; None where neither device nor backend has one."""
+        if self._instrumented is not None:
+            return self._instrumented(self.candidate, inputs)
         call_id, seconds = self.bind(inputs), self._run_seconds + SANITIZER_SECONDS
         reply = self._process.order("sanitize", seconds, key=self.candidate.id, call_id=call_id)
         if reply.get("report", ...) is None:

@@ -15,7 +15,7 @@ from kopt.runs.builds import BuildCache
 from kopt.testing import records
 from kopt.worker.candidate import WorkerContext
 from kopt_cpp import CppBackend
-from kopt_cpp.binding import BoundTensor, c_arguments, default_arguments, names_of
+from kopt_cpp.binding import BoundTensor, c_arguments, check_required, default_arguments, names_of
 
 BODY = '#include <cstdint>\nextern "C" void scale(const float* x, float* out, int64_t n) {\n'
 BODY += "    for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i];\n}\n"
@@ -150,6 +150,17 @@ def test_a_wrong_argument_is_a_parse_error_that_names_it(call, expression, words
     assert caught.value.status is Status.PARSE_ERROR
     assert words in caught.value.detail
     assert "arguments in the kopt header" in caught.value.detail
+
+
+def test_a_call_that_the_header_rules_out_is_unsupported(call):
+    names = {"BLOCK": 8, **names_of(call, Addresses())}
+    check_required(["x.shape[0] % 4 == 0", "BLOCK >= 8"], names)
+    with pytest.raises(CandidateError, match=r"requires x.shape\[1\] % 4 == 0") as caught:
+        check_required(["BLOCK == 8", "x.shape[1] % 4 == 0"], names)
+    assert caught.value.status is Status.UNSUPPORTED
+    with pytest.raises(CandidateError, match="requires in the kopt header") as caught:
+        check_required(["z == 0"], names)
+    assert caught.value.status is Status.PARSE_ERROR
 
 
 def test_without_a_header_inputs_state_and_outputs_come_in_order(call):

@@ -12,6 +12,7 @@ from kopt.model.verification import Status
 from kopt.testing.problems import vector_add
 from kopt.testing.trials import BACKENDS, Trials
 from kopt.testing.verifier import HONEST, cpp_add, torch_add
+from kopt_verify.beyond import Beyond
 from kopt_verify.origin import check_origin, elements_of, judged
 from kopt_verify.stages import StageFailedError
 
@@ -21,15 +22,16 @@ def bound(trials, source, language):
     trial = trials.of(parse_kernel(source, language), depth="winner")
     inputs = trials.reference.inputs(trial.problem.workloads[0].name, 5, "native")
     try:
-        yield trial, inputs
+        with Beyond(trial, trial.problem.workloads[0].name) as beyond:
+            yield trial, inputs, beyond
         trial.release(inputs)
     finally:
         inputs.close()
 
 
 def test_an_own_kernel_passes(trials):
-    with bound(trials, HONEST, "cpp") as (trial, inputs):
-        result = check_origin(trial, inputs)
+    with bound(trials, HONEST, "cpp") as (trial, inputs, beyond):
+        result = check_origin(trial, inputs, beyond)
         assert elements_of(inputs.call) == 3 * 4096
     assert (result.stage, result.outcome) == ("origin", "pass")
     assert result.evidence.startswith("no compute of the framework")
@@ -40,18 +42,18 @@ def test_a_library_that_loads_others_is_delegated(trials):
         "#include <cstdint>", "#include <cstdint>\n#include <dlfcn.h>"
     )
     with (
-        bound(trials, source, "cpp") as (trial, inputs),
+        bound(trials, source, "cpp") as (trial, inputs, beyond),
         pytest.raises(StageFailedError) as caught,
     ):
-        check_origin(trial, inputs)
+        check_origin(trial, inputs, beyond)
     assert (caught.value.stage, caught.value.status) == ("origin", Status.DELEGATED)
     assert "its library asks for dlsym" in caught.value.evidence
     assert "Do the work in the kernel" in caught.value.evidence
 
 
 def test_framework_code_is_what_torch_declares(trials):
-    with bound(trials, torch_add("x + y"), "torch") as (trial, inputs):
-        result = check_origin(trial, inputs)
+    with bound(trials, torch_add("x + y"), "torch") as (trial, inputs, beyond):
+        result = check_origin(trial, inputs, beyond)
         seen, _ = judged(trial.origin(inputs), elements_of(inputs.call))
     assert result.outcome == "pass"
     assert "declared as language torch" in result.evidence
@@ -79,14 +81,14 @@ def test_a_triton_candidate_may_move_data_but_not_have_it_computed(tmp_path):
     pytest.importorskip("triton")
     backends = (*BACKENDS, ("backend", "kopt-triton:triton", {}))
     with Trials(vector_add(4096), tmp_path, backends=backends) as made:
-        with bound(made, TRITON, "triton") as (trial, inputs):
-            result = check_origin(trial, inputs)
+        with bound(made, TRITON, "triton") as (trial, inputs, beyond):
+            result = check_origin(trial, inputs, beyond)
         lazy = TRITON.replace("return out", "return getattr(torch, 'a' + 'dd')(x, y)")
         with (
-            bound(made, lazy, "triton") as (trial, inputs),
+            bound(made, lazy, "triton") as (trial, inputs, beyond),
             pytest.raises(StageFailedError, match=r"computed aten::add on 100\.0%") as caught,
         ):
-            check_origin(trial, inputs)
+            check_origin(trial, inputs, beyond)
     assert (result.outcome, result.evidence[:24]) == ("pass", "the framework moved data")
     assert caught.value.status is Status.DELEGATED
 

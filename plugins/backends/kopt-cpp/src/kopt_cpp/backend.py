@@ -17,7 +17,7 @@ from kopt.model.origin import Origin
 from kopt.model.record import content_id
 from kopt.model.values import CallClaim, OutputClaim
 from kopt.model.verification import Status
-from kopt_cpp.binding import c_arguments, default_arguments, names_of
+from kopt_cpp.binding import c_arguments, check_required, default_arguments, names_of
 from kopt_cpp.compiler import Compiler, compile_shared, find_compiler
 from kopt_cpp.symbols import foreign_symbols
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kopt.model.sanitizer import SanitizerReport
     from kopt.model.values import CallSpec
 
-_SETTINGS = {"arguments", "flags"}
+_SETTINGS = {"arguments", "flags", "requires"}
 _INSTALL = "install a C++ compiler, as with `apt install g++` or `xcode-select --install`"
 
 
@@ -163,6 +163,8 @@ class CppExecutable:
         """Evaluate the arguments once; a launch is one foreign call."""
         expressions = self._candidate.settings.get("arguments") or default_arguments(call)
         names = names_of(call, memory)
+        requires = self._candidate.settings.get("requires", [])
+        check_required(requires, {**self._candidate.chosen, **names})
         arguments = c_arguments(expressions, names, self._candidate.chosen)
         return CppCall(self._function, arguments, call, memory)
 

@@ -6,7 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from kopt.errors import CandidateError, ExpressionError
-from kopt.model.expressions import evaluate
+from kopt.model.expressions import evaluate, unmet
 from kopt.model.values import ScalarValue, TensorRef
 from kopt.model.verification import Status
 from kopt.worker.segments import ITEM_BYTES
@@ -105,6 +105,19 @@ def _c_value(text: str, names: dict[str, Any]) -> Any:
         Status.PARSE_ERROR,
         f"arguments in the kopt header: {text!r} is {value!r}, neither tensor, integer nor float",
     )
+
+
+def check_required(conditions: list[str], names: dict[str, Any]) -> None:
+    """Raise CandidateError (UNSUPPORTED) where a condition of the header does not hold."""
+    try:
+        condition = unmet(conditions, names)
+    except ExpressionError as error:
+        raise CandidateError(Status.PARSE_ERROR, f"requires in the kopt header: {error}") from error
+    if condition is not None:
+        raise CandidateError(
+            Status.UNSUPPORTED,
+            f"the kernel requires {condition}, which does not hold for this call",
+        )
 
 
 def default_arguments(call: CallSpec) -> list[str]:

@@ -132,6 +132,12 @@ class PythonExecutable:
         return None
 
 
+# Bound before a candidate exists, and of C: torch.cuda's own classes can be patched, these cannot.
+_Event: Any = torch._C._CudaEventBase
+_Stream: Any = torch._C._CudaStreamBase
+_sleep: Any = getattr(torch._C, "_cuda_sleep", None)
+_synchronize: Any = getattr(torch._C, "_cuda_synchronize", None)
+_stream_of: Any = getattr(torch._C, "_cuda_getCurrentStream", None)
 _LEAST_PAUSE_MS = 0.5
 _TRIES = 2
 _MOST_QUEUED = 256
@@ -141,30 +147,35 @@ def _behind_pause(
     steps: list[Callable[[], None]], first: int, launches: int, pause_ms: float
 ) -> tuple[float, float]:
     """Return device time of the launches and host time for queueing them, both in ms."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    count = len(steps)
-    torch.cuda.synchronize()
-    torch.cuda._sleep(int(pause_ms * _cycles_per_ms()))
+    start, end = _Event(enable_timing=True), _Event(enable_timing=True)
+    count, stream = len(steps), _current_stream()
+    _synchronize()
+    _sleep(int(pause_ms * _cycles_per_ms()))
     begun = perf_counter()
-    start.record()
+    start.record(stream)
     for index in range(first, first + launches):
         steps[index % count]()
-    end.record()
+    end.record(stream)
     queued_ms = (perf_counter() - begun) * 1e3
-    torch.cuda.synchronize()
+    _synchronize()
     return float(start.elapsed_time(end)), queued_ms
+
+
+def _current_stream() -> Any:
+    stream, device, kind = _stream_of(torch._C._cuda_getDevice())
+    return _Stream(stream_id=stream, device_index=device, device_type=kind)
 
 
 @functools.cache
 def _cycles_per_ms() -> float:
     """Measure the clock that torch.cuda._sleep counts."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start, end, stream = _Event(enable_timing=True), _Event(enable_timing=True), _current_stream()
     cycles = 2_000_000
-    torch.cuda._sleep(cycles)
-    start.record()
-    torch.cuda._sleep(cycles)
-    end.record()
-    torch.cuda.synchronize()
+    _sleep(cycles)
+    start.record(stream)
+    _sleep(cycles)
+    end.record(stream)
+    _synchronize()
     return cycles / float(start.elapsed_time(end))
 
 

@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kopt.model.origin import OperatorUse, Origin
+from kopt.model.origin import KernelUse, OperatorUse, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -90,15 +90,19 @@ class _Recorder(TorchDispatchMode):
 def observe(step: Callable[[], Any], device: str) -> Origin:
     """Run one call and return what it used; ``device`` is ``cpu`` or ``cuda``.
 
-    The call should have run before: a first one also compiles and tunes. On CUDA the dispatcher
-    alone is asked: the profiler was too slow in a candidate's process when it was tried there.
+    The call should have run before: a first one also compiles and tunes. On CUDA the dispatcher is
+    asked for operators and CUPTI for kernels; a process's first trace takes seconds, and later
+    launches of that process may be slower.
     """
     recorder = _Recorder()
     events: list[Any] = []
+    kernels: tuple[KernelUse, ...] = ()
     if device == "cuda":
-        with torch.no_grad(), recorder:
+        # Without ProfilerActivity.CPU: the first profile of a process takes seconds as it is.
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler, torch.no_grad(), recorder:
             step()
-        torch.cuda.synchronize()
+            torch.cuda.synchronize()
+        kernels = _kernels(profiler.events() or ())
     else:
         with (
             profile(
@@ -117,7 +121,19 @@ def observe(step: Callable[[], Any], device: str) -> Origin:
         OperatorUse(name=name, elements=count, moves_only=moves_only(name))
         for name, count in sorted(elements.items(), key=lambda item: -item[1])
     )
-    return Origin(operators=operators)
+    return Origin(operators=operators, kernels=kernels)
+
+
+def _kernels(events: Iterable[Any]) -> tuple[KernelUse, ...]:
+    """Return what ran on the device, whoever launched it, by name; copies and fills too."""
+    found: dict[str, float] = defaultdict(float)
+    for event in events:
+        if event.device_type == DeviceType.CUDA:
+            found[event.name] += event.self_device_time_total / 1e3
+    return tuple(
+        KernelUse(name=name, device_ms=spent)
+        for name, spent in sorted(found.items(), key=lambda item: -item[1])
+    )
 
 
 def _unrecorded(events: list[Any]) -> dict[str, int]:

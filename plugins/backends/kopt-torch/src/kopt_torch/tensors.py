@@ -149,12 +149,20 @@ class SharedTensor:
         self.segment.close()
 
 
+def _copied(shared: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the same strides, by way of the host: tools know then that it was written."""
+    copy = torch.empty_strided(shared.shape, shared.stride(), dtype=shared.dtype, device="cuda")
+    copy.copy_(shared.cpu())
+    return copy
+
+
 class OpenTensors:
     """A candidate process's tensors over judge-owned memory; IPC handles are opened once."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._opened: dict[int, torch.Tensor] = {}
+        self._copies: dict[TensorRef, torch.Tensor] = {}
 
     def open(self, ref: TensorRef) -> torch.Tensor:
         """Return the tensor that a reference means (shared, not copied)."""
@@ -167,12 +175,16 @@ class OpenTensors:
             flat = torch.frombuffer(buffer, dtype=torch.uint8)
         size = ITEM_BYTES[ref.dtype]
         whole = flat[: flat.numel() // size * size].view(DTYPES[ref.dtype])
-        return whole.as_strided(ref.shape, ref.strides)
+        shared = whole.as_strided(ref.shape, ref.strides)
+        if shared.is_cuda and self._memory.private:
+            return self._copies.setdefault(ref, _copied(shared))
+        return shared
 
     def close(self, segments: list[int]) -> None:
         """Close the IPC handles of segments: until then the judge's memory stays taken."""
         for segment in segments:
             self._opened.pop(segment, None)
+        self._copies = {r: copy for r, copy in self._copies.items() if r.segment not in segments}
 
     def _cuda_bytes(self, segment: int) -> torch.Tensor:
         if segment not in self._opened:

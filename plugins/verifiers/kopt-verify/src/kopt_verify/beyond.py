@@ -69,7 +69,7 @@ class Beyond:
 
     def _judged(self, inputs: InputSet, change: str) -> Look:
         try:
-            twin = self._alive()
+            twin = self.twin()
             inputs.poison(_GARBAGE)
             claim = twin.run(inputs)
             twin.release(inputs)  # what it left lies in the judge's memory
@@ -92,7 +92,8 @@ class Beyond:
         fault = "; ".join(each.evidence for each in found if not each.passed)
         return Look(change, "wrong", fault) if fault else Look(change, "right")
 
-    def _alive(self) -> Trial:
+    def twin(self) -> Trial:
+        """Return the candidate in the other process, which is started where it is not alive."""
         if self._twin is None:
             self._twin = self._stack.enter_context(self._trial.twin())
         return self._twin

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kopt.model.reference import InputSet
     from kopt.model.trial import Trial
     from kopt.model.values import CallSpec, Value
+    from kopt_verify.beyond import Beyond
 
 MOST = 0.05
 """The share of a call's elements, or of its device time, that others may account for."""
@@ -31,16 +32,22 @@ _SHOWN = 5
 _NAME = 80
 
 
-def check_origin(trial: Trial, inputs: InputSet) -> StageResult:
+def check_origin(trial: Trial, inputs: InputSet, beyond: Beyond) -> StageResult:
     """Have the candidate run once under observation, and judge what was seen.
 
+    On a GPU that is done in another process: a tracer stays in the one that it was used in.
     Raises StageFailedError, as delegated; CandidateError passes through.
     """
     language = trial.candidate.language
     if language == "torch":
         evidence = "declared as language torch: framework code, whatever it calls"
         return StageResult(stage="origin", outcome="pass", evidence=evidence)
-    origin = trial.origin(inputs)
+    if trial.reference.device.kind == "cuda":
+        twin = beyond.twin()
+        origin = twin.origin(inputs)
+        twin.release(inputs)
+    else:
+        origin = trial.origin(inputs)
     if trial.problem.mutates:
         inputs.restore()
     if origin is None:
@@ -53,7 +60,10 @@ def check_origin(trial: Trial, inputs: InputSet) -> StageResult:
             f"it is declared as {language} but {'; '.join(found)}. Do the work in the kernel, or "
             'declare language = "torch"',
         )  # fmt: skip
-    evidence = "; ".join(notes) or "no compute of the framework or of a vendor's library was seen"
+    own = "no compute of the framework or of a vendor's library was seen"
+    evidence = "; ".join(notes) or own
+    if origin.kernels:
+        evidence += f"; on the device ran {_listed(kernel.name for kernel in origin.kernels)}"
     return StageResult(stage="origin", outcome="pass", evidence=evidence)
 
 

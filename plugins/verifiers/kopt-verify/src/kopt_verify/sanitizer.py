@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from kopt.model.reference import Change
 from kopt.model.trial import Trial
 from kopt.model.values import TensorRef
 from kopt.model.verification import StageResult, Status
+from kopt_verify.beyond import small_extents
 from kopt_verify.stages import StageFailedError
 
 if TYPE_CHECKING:
@@ -39,6 +43,25 @@ class SanitizedTrial(Trial, Protocol):
     def sanitize(self, inputs: InputSet) -> SanitizerReport | None:
         """Run one call of an instrumented build; None where the backend has none."""
         ...
+
+
+@contextmanager
+def small_inputs(trial: Trial, inputs: InputSet) -> Iterator[InputSet]:
+    """Lend smaller inputs where those of the workload would take a sanitizer too long.
+
+    They are ``inputs`` themselves where they are small, or the reference means nothing smaller.
+    """
+    extents = small_extents(trial.reference, inputs.workload)
+    small = None
+    if extents:
+        change = Change("smaller", extents)
+        small = trial.reference.changed_inputs(inputs.workload, trial.seed, change)
+    if small is None:
+        yield inputs
+        return
+    with closing(small):
+        yield small
+        trial.release(small)
 
 
 def check_sanitizers(trial: SanitizedTrial, inputs: InputSet) -> StageResult:

@@ -100,7 +100,7 @@ class Verify:
         from kopt_verify.edges import check_edges
         from kopt_verify.order import check_call_order, last_inputs
         from kopt_verify.origin import check_origin
-        from kopt_verify.sanitizer import check_sanitizers
+        from kopt_verify.sanitizer import check_sanitizers, small_inputs
         from kopt_verify.shapes import check_shapes
         from kopt_verify.stability import check_stability
         from kopt_verify.standing import smallest_workload
@@ -111,9 +111,10 @@ class Verify:
             yield check_call_order(trial, inputs)
             yield check_stability(trial)
             yield check_edges(trial, beyond)
-            yield check_origin(trial, inputs)
+            yield check_origin(trial, inputs, beyond)
             if self.options.sanitizers:
-                yield check_sanitizers(trial, inputs)
+                with small_inputs(trial, inputs) as small:
+                    yield check_sanitizers(trial, small)
 
     @kopt.hookimpl
     def kopt_recheck(self, trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult | None:
