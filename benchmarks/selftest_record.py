@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import platform
+import subprocess
+import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +19,7 @@ from typing import Any
 
 from kopt.cli.progress import ProgressReporter
 from kopt.cli.selftest_verb import findings_json
-from kopt.selftest.cases import CASES, KNOWN_OPEN, Finding
+from kopt.selftest.cases import CASES, KNOWN_OPEN, Case, Finding
 from kopt.selftest.runner import default_jobs, run, selected
 
 _DISTRIBUTIONS = ("kopt", "kopt-cpp", "kopt-torch", "kopt-triton", "kopt-verify", "torch", "triton")
@@ -53,24 +56,43 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=default_jobs())
     given = parser.parse_args()
     cases, started = selected(CASES, given.device), time.monotonic()
+    found: list[Finding] = []
     with ProgressReporter() as steps:
-        found = list(run(cases, given.device, steps, jobs=given.jobs))
-    seconds = time.monotonic() - started
-    found.sort(key=lambda finding: cases.index(finding.case))
-    from kopt_torch.machine import find_device  # brings PyTorch, which judges must not wait for
+        for finding in run(cases, given.device, steps, jobs=given.jobs):
+            found.append(finding)  # written each time: whoever ends it early keeps what was found
+            write(given, sorted(found, key=lambda f: cases.index(f.case)), cases, started)
+    print(json.dumps(findings_json(found)["summary"]))
+    return 0 if all(finding.right for finding in found) else 1
 
+
+def write(
+    given: argparse.Namespace, found: list[Finding], cases: list[Case], started: float
+) -> None:
+    """Write what was found so far."""
     record = {
         "schema": 1,
         "recorded": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(), "platform": platform.platform(),
-        "versions": versions(), "device": find_device(given.device).to_json(),
-        "jobs": given.jobs, "seconds": round(seconds, 1),
+        "versions": versions(), "device": device_of(given.device),
+        "jobs": given.jobs, "seconds": round(time.monotonic() - started, 1),
+        "cases": len(cases), "not_run": len(cases) - len(found),
         "summary": findings_json(found)["summary"], "kernels": [one(each) for each in found],
     }  # fmt: skip
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(record["summary"]))
-    return 0 if all(finding.right for finding in found) else 1
+
+
+@functools.cache
+def device_of(kind: str) -> dict[str, Any]:
+    """Return the device, as a process of its own sees it: this one's judges need no PyTorch."""
+    code = (
+        "import json, sys; from kopt_torch.machine import find_device; "
+        "print(json.dumps(find_device(sys.argv[1]).to_json()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, kind], capture_output=True, text=True, check=True
+    )
+    return dict(json.loads(done.stdout))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ from kopt.testing.processes import eventually, marked
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kill-and-resume")]
 
-KILLS = 30
+KILLS = int(os.environ.get("KOPT_TEST_KILLS", "12"))
+"""Each takes some 8 s on two cores; set the variable to 30 or more before a release."""
 BATCH = 2
 """Candidates that may be in flight."""
 
@@ -278,7 +279,7 @@ def witnessed(bench: Bench) -> list[str]:
     return [row[2] for row in rows if row[:2] == ["cpp", "search"]]
 
 
-def test_thirty_kills(bench: Bench) -> None:
+def test_kills_at_random_moments(bench: Bench) -> None:
     chance = random.Random(2024)
     known: dict[Path, list[str]] = {}
     kills = repeated = 0

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from kopt.config import Settings
-from kopt.errors import CandidateError, ProblemError
+from kopt.errors import ProblemError
 from kopt.model.kernel_file import load_kernel
 from kopt.model.verification import Status
 from kopt.optimize import load_problem
@@ -197,16 +197,15 @@ def ahead(problem: str, kernels: dict[str, Candidate]) -> dict[str, str]:
     faults = {}
     opened = load_problem(FIXTURES / "problems" / problem)
     settings = Settings(device="cpu")
-    with evaluator_for(
-        opened, list(kernels.values()), "cpu", settings, architecture="sm_90"
-    ) as evaluator:
+    with evaluator_for(opened, list(kernels.values()), "cpu", settings) as evaluator:
         evaluator.prepare()
         for name, kernel in kernels.items():
-            try:
-                assert evaluator.ahead(kernel), name
-            except CandidateError as error:
-                assert error.status is Status.COMPILE_ERROR, f"{name}: {error}"
-                faults[name] = error.detail
+            found = evaluator.compiled(kernel, "sm_90")
+            if found.status is None:
+                assert found.kernels, name
+            else:
+                assert found.status is Status.COMPILE_ERROR, f"{name}: {found.fault}"
+                faults[name] = found.fault
     return faults
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import Field
 
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device
-from kopt.model.evaluation import Evaluation
+from kopt.model.evaluation import Build, Evaluation
 from kopt.model.measurement import Measurement
 from kopt.model.problem import Signature
 from kopt.model.record import Record
+from kopt.model.verification import Status
 
 
 class Baseline(Record):
@@ -42,6 +43,23 @@ class Opening(Record):
     noise: float
     copy_ms: dict[str, float]
     """Per measured workload: a plain copy of its compulsory bytes."""
+
+
+class Compiled(Record):
+    """What building a candidate for a target has given; nothing of it was run."""
+
+    target: str
+    """As ``sm_90``; ``native`` for this machine's CPU."""
+    build: Build | None = None
+    """None where it does not compile."""
+    kernels: tuple[dict[str, Any], ...] = ()
+    """Resources of each kernel that a call would launch, with units in the names."""
+    listings: dict[str, str] = Field(default_factory=dict)
+    """Name to text, where a listing was asked for."""
+    status: Status | None = None
+    """Of what is wrong; None: it compiles, and fits its target."""
+    fault: str = ""
+    """What is wrong, for a person."""
 
 
 class Evaluator(Protocol):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from kopt.config import Settings, run_config
-from kopt.errors import CandidateError, ConfigError, ProblemError
-from kopt.evaluator import Opening
+from kopt.errors import ConfigError, ProblemError
+from kopt.evaluator import Compiled, Opening
 from kopt.loading import load_hooks, without_idle_options
-from kopt.machine import GPU_LANGUAGES, choose_device, refuse_untimeable
+from kopt.machine import GPU_LANGUAGES, choose_device, gpu_names, refuse_untimeable
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device, DeviceKind
 from kopt.model.evaluation import Evaluation
@@ -26,6 +26,11 @@ from kopt.runs.state import state_of
 from kopt.worker.client import LocalEvaluator
 
 _TARGET = re.compile(r"sm_\d+[a-z]?")
+_NOT_INTERPRETED = frozenset({"cuda"})
+_NO_GPU = (
+    "cuda kernels run on an NVIDIA GPU only, so nothing was verified; verify it on a machine that "
+    "has one"
+)
 
 
 @dataclass(frozen=True)
@@ -35,17 +40,6 @@ class Checked:
     evaluation: Evaluation
     reduced: str
     """The sizes at which it was verified, in words; empty where they are the problem's own."""
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """What compiling ahead of time for a GPU that is not here has given."""
-
-    target: str
-    kernels: list[dict[str, Any]]
-    """Resources of each kernel."""
-    fault: str = ""
-    """Why it does not compile or does not fit."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +56,15 @@ def verify(
 ) -> Checked:
     """Build and verify at a winner's depth. Nothing is timed. Raises KoptError.
 
-    A GPU's language on the CPU is interpreted: then at reduced sizes.
+    A GPU's language on the CPU is interpreted, then at reduced sizes; where it has no interpreter
+    the kernel is unsupported.
     """
     device = choose_device(settings.device, [candidate.language])
     interpreted = device == "cpu" and candidate.language in GPU_LANGUAGES
+    if interpreted and candidate.language in _NOT_INTERPRETED:
+        return Checked(
+            Evaluation(candidate=candidate, status=Status.UNSUPPORTED, detail=_NO_GPU), ""
+        )
     judged = interpretable(problem) if interpreted else problem
     reduced = "" if judged is problem else sizes_text(judged)
     (steps or Silent()).preparing(f"{problem.name} {reduced}".strip(), device)
@@ -109,17 +108,59 @@ def _with_memory(report: OracleReport, device: Device, signature: Signature) -> 
     return report.model_copy(update={"notes": (*report.notes, said)})
 
 
-def compile_ahead(
+def build(
     problem: Problem,
     candidate: Candidate,
     settings: Settings,
-    target: str,
+    targets: Sequence[str] = (),
+    listing: str | None = None,
     steps: Steps | None = None,
-) -> Compiled:
-    """Compile for a GPU at the problem's own sizes, without having that GPU.
+) -> list[Compiled]:
+    """Build for each target at the sizes of the problem's first workload, and run nothing.
 
-    Raises ConfigError where there is no such target, or the kernel's language has none.
+    Without a target: for the GPU that is here, or for this machine's CPU, as the language is.
+    ``listing``: of which kind, as ``ptx``. Raises ConfigError where a target is none, or where the
+    kernel's language has no such listing, or no target of the kind.
     """
+    chosen = list(dict.fromkeys(targets)) or [_target_here(candidate)]
+    for target in chosen:
+        _check_target(target, candidate)
+    (steps or Silent()).preparing(f"{problem.name} for {', '.join(chosen)}", "cpu")
+    with evaluator_for(problem, [candidate], "cpu", settings) as evaluator:
+        evaluator.prepare()
+        found = [evaluator.compiled(candidate, target, listing) for target in chosen]
+    if all(each.status is Status.UNSUPPORTED for each in found):
+        raise ConfigError(f"target {chosen[0]}: {found[0].fault}")
+    return found
+
+
+def _target_here(candidate: Candidate) -> str:
+    """Return what a kernel is built for where nothing is said. Raises ConfigError."""
+    if candidate.language not in GPU_LANGUAGES:
+        return "native"
+    capability = _gpu_capability()
+    if capability is None:
+        raise ConfigError(
+            f"no GPU is here to build a {candidate.language} kernel for; name one with --target, as "
+            "--target sm_90"
+        )
+    return f"sm_{capability.replace('.', '')}"
+
+
+def _gpu_capability() -> str | None:
+    """Return the compute capability of the first GPU, as ``9.0``; None where none is here."""
+    if not gpu_names():
+        return None
+    done = subprocess.run(
+        ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    return done.stdout.split()[0] if done.returncode == 0 and done.stdout.split() else None
+
+
+def _check_target(target: str, candidate: Candidate) -> None:
+    if target == "native" and candidate.language not in GPU_LANGUAGES:
+        return
     if not _TARGET.fullmatch(target):
         raise ConfigError(f"--target: {target!r} is no GPU architecture; write it as sm_90")
     if candidate.language not in GPU_LANGUAGES:
@@ -127,15 +168,6 @@ def compile_ahead(
             f"--target {target}: this kernel is {candidate.language}, which is not compiled for a "
             "GPU; leave --target out"
         )
-    (steps or Silent()).preparing(f"{problem.name} for {target}", "cpu")
-    with evaluator_for(problem, [candidate], "cpu", settings, architecture=target) as evaluator:
-        evaluator.prepare()
-        try:
-            return Compiled(target, evaluator.ahead(candidate))
-        except CandidateError as error:
-            if error.status is Status.UNSUPPORTED:
-                raise ConfigError(f"--target {target}: {error.detail}") from error
-            return Compiled(target, [], fault=f"{error.status}: {error.detail}")
 
 
 @contextmanager
@@ -166,8 +198,6 @@ def evaluator_for(
     candidates: Sequence[Candidate],
     device: DeviceKind,
     settings: Settings,
-    *,
-    architecture: str = "native",
 ) -> Iterator[LocalEvaluator]:
     """Give a judge with the backends of the candidates' languages; it ends with the context."""
     languages = dict.fromkeys(candidate.language for candidate in candidates)
@@ -180,7 +210,7 @@ def evaluator_for(
     hooks = load_hooks(without_idle_options(config, settings.origins, named), named)
     hooks.ensure_available()
     state = state_of(problem, config, [])
-    evaluator = LocalEvaluator(judge_settings(config, hooks, state, architecture=architecture))
+    evaluator = LocalEvaluator(judge_settings(config, hooks, state))
     try:
         yield evaluator
     finally:

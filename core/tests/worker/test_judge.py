@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from kopt.errors import CandidateError, KoptError, ProblemError, WorkerError
+from kopt.errors import CandidateError, ProblemError, WorkerError
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Evaluation
 from kopt.model.measurement import Interval, PairedSamples, WorkloadMeasurement
@@ -238,10 +238,19 @@ def test_confirm_and_verify(evaluator: LocalEvaluator) -> None:
 
 
 def test_what_a_backend_cannot_do_is_said(evaluator: LocalEvaluator) -> None:
-    with pytest.raises(CandidateError, match="ahead of time"):
-        evaluator.ahead(right(1))
-    with pytest.raises(KoptError):
-        evaluator.ahead(plain("pass", before="def"))
+    found = evaluator.compiled(right(1), "sm_90")
+    assert (found.status, "ahead of time" in found.fault) == (Status.UNSUPPORTED, True)
+    found = evaluator.compiled(right(1), "native", "ptx")
+    assert (found.status, found.listings) == (Status.UNSUPPORTED, {})
+    assert found.fault == "the plain backend has no listing 'ptx'; it has none"
+    broken = evaluator.compiled(plain("pass", before="def"), "native")
+    assert (broken.status is None, broken.build) == (False, None)
+
+
+def test_a_build_for_this_machine_runs_nothing(evaluator: LocalEvaluator) -> None:
+    found = evaluator.compiled(right(1), "native")
+    assert (found.target, found.status, found.kernels, found.listings) == ("native", None, (), {})
+    assert found.build is not None and found.build.backend == "plain"
 
 
 def test_a_reference_that_fails(settings: JudgeSettings) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from kopt._version import __version__
 from kopt.cli import (
+    build_verb,
     config_verb,
     doctor_verb,
     init_verb,
@@ -37,8 +38,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for verb in (
-    optimize_verb, resume_verb, show_verb, verify_verb, measure_verb, init_verb, plugins_verb,
-    doctor_verb, selftest_verb, config_verb,
+    optimize_verb, resume_verb, show_verb, verify_verb, measure_verb, build_verb, init_verb,
+    plugins_verb, doctor_verb, selftest_verb, config_verb,
 ):  # fmt: skip
     verb.register(app)
 

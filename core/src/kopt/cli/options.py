@@ -45,6 +45,22 @@ KernelPath = Annotated[
 KernelPaths = Annotated[
     list[Path], typer.Argument(metavar="KERNEL...", help="Kernel files: .cpp, .cu or .py.")
 ]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="sm_NN",
+        help="A GPU to compile for, as sm_90; repeat for more (default the one that is here).",
+    ),
+]
+KnobValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--knob",
+        metavar="NAME=VALUE",
+        help="A knob's value instead of its default; repeat for more.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 Backend = Annotated[
     str | None, typer.Option("--backend", metavar="NAME", help="Builds candidates.")

@@ -141,4 +141,5 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
         "build": evaluation.build.to_json() if evaluation.build else None,
         "measurement": evaluation.measurement.to_json() if evaluation.measurement else None,
         "seconds": evaluation.seconds,
+        **({"same_as": evaluation.same_as} if evaluation.same_as else {}),
     }  # fmt: skip

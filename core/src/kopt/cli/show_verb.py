@@ -125,8 +125,9 @@ def _table(state: RunState, run: Run) -> Table:
 def _row(evaluation: Evaluation, baseline: str) -> list[str]:
     measurement = evaluation.measurement
     speedup = measurement.speedup.get(baseline) if measurement else None
+    same = f" (as {evaluation.same_as[:8]})" if evaluation.same_as else ""
     return [
-        evaluation.id[:8], str(evaluation.status),
+        evaluation.id[:8], f"{evaluation.status}{same}",
         f"{measurement.latency_ms:.4f}" if measurement else "",
         f"{speedup.median:.3f}x" if speedup else "",
         evaluation.candidate.strategy, evaluation.candidate.idea,
@@ -151,6 +152,8 @@ def _show_candidate(folder: RunFolder, prefix: str, as_json: bool) -> int:
     put(escape(f"{candidate.strategy}: {candidate.idea}"))
     if candidate.chosen:
         put(escape("knobs: " + ", ".join(f"{k}={v}" for k, v in candidate.chosen.items())))
+    if evaluation.same_as:
+        put(f"the same binary and launches as {evaluation.same_as}: verdict and times are its")
     if evaluation.detail:
         put(escape(evaluation.detail))
     if evaluation.verifications:

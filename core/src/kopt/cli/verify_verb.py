@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,8 +22,9 @@ from kopt.errors import ConfigError
 
 if TYPE_CHECKING:
     from kopt.config import Settings
+    from kopt.evaluator import Compiled
     from kopt.model.problem import Problem
-    from kopt.single import Checked, Compiled
+    from kopt.single import Checked
 
 
 def register(app: typer.Typer) -> None:
@@ -75,14 +76,14 @@ def verify(
     candidate = load_kernel(kernel)
     with ProgressReporter() as steps:
         compiled = (
-            single.compile_ahead(loaded, candidate, settings, target, steps) if target else None
+            single.build(loaded, candidate, settings, [target], steps=steps)[0] if target else None
         )
         checked = single.verify(loaded, candidate, settings, steps)
     if as_json:
         _print_json(checked, compiled)
     else:
         _print(checked, compiled)
-    fits = compiled is None or not compiled.fault
+    fits = compiled is None or compiled.status is None
     return 0 if checked.evaluation.status == "correct" and fits else 1
 
 
@@ -108,7 +109,7 @@ def _print_json(checked: Checked, compiled: Compiled | None) -> None:
     data = {**evaluation_json(checked.evaluation), "reduced_sizes": checked.reduced or None}
     if compiled is not None:
         data |= {
-            "target": compiled.target, "kernels": compiled.kernels,
+            "target": compiled.target, "kernels": list(compiled.kernels),
             "target_fault": compiled.fault or None,
         }  # fmt: skip
     print_json(data)
@@ -135,27 +136,22 @@ def _print(checked: Checked, compiled: Compiled | None) -> None:
             )
     if evaluation.build and evaluation.build.resources.get("interpreted"):
         put("run by Triton's interpreter on a CPU: correctness only, nothing was timed")
+    if evaluation.status == "unsupported" and evaluation.candidate.language == "cuda":
+        _print_next_step(compiled)
     if compiled is not None:
         _print_compiled(compiled)
 
 
+def _print_next_step(compiled: Compiled | None) -> None:
+    from kopt.cli.output import put
+
+    if compiled is None:
+        put("here `kopt build PROBLEM KERNEL --target sm_90` compiles it and shows what it uses")
+
+
 def _print_compiled(compiled: Compiled) -> None:
-    from rich.markup import escape
+    from kopt.cli.output import put
+    from kopt.cli.resource_table import print_resources
 
-    from kopt.cli.output import plain_table, put
-
-    if compiled.fault:
-        put(f"compiled ahead of time for {compiled.target}: {escape(compiled.fault)}")
-        return
-    table = plain_table("KERNEL", "REGISTERS>", "SPILLS B>", "SHARED B>", "LIMITS")
-    for kernel in compiled.kernels:
-        table.add_row(*map(escape, _resources(kernel)))
-    put(f"compiled ahead of time for {compiled.target}, at the problem's own sizes:", "", table)
-
-
-def _resources(kernel: dict[str, Any]) -> list[str]:
-    return [
-        str(kernel.get("name", "")), str(kernel.get("registers", "")),
-        str(kernel.get("spill_bytes", "")), str(kernel.get("shared_bytes", "")),
-        "; ".join(map(str, kernel.get("limits_exceeded", ()))) or "within",
-    ]  # fmt: skip
+    put(f"compiled ahead of time for {compiled.target}, at the problem's own sizes:", "")
+    print_resources([compiled])

@@ -17,7 +17,12 @@ class Build(Record):
 
     backend: str
     binary_id: str = ""
-    """Hash of the binary that was run; empty where there is none."""
+    """Hash of the binary that was run, debug information apart; empty where there is none."""
+    launch_id: str = ""
+    """Hash of how the binary is launched; empty where that is not known.
+
+    Candidates with the same, not empty, ``binary_id`` and ``launch_id`` are one.
+    """
     seconds: float = Field(ge=0)
     cached: bool = False
     resources: dict[str, Any] = Field(default_factory=dict)
@@ -37,6 +42,8 @@ class Evaluation(Record):
     measurement: Measurement | None = None
     seconds: float = Field(default=0.0, ge=0)
     """Wall-clock time that this evaluation took."""
+    same_as: str = ""
+    """Id of an earlier candidate with the same binary and launches: verdict and times are its."""
 
     @model_validator(mode="after")
     def _status_and_parts_agree(self) -> Evaluation:

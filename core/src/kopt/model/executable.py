@@ -55,6 +55,18 @@ class Executable(Protocol):
     bound call in an instrumented build, within SANITIZER_SECONDS, and say what its tools found and
     which of them were not run, and why. It changes neither inputs nor outputs, and raises nothing
     for what the candidate does there. Without it the sanitizer stage is not run.
+
+    It may also have ``ahead_of_time(call: CallSpec) -> list[Record]``: compile what a call would
+    launch for the context's architecture, from shapes alone, and return what each kernel uses:
+    ``name``, ``registers``, ``spill_bytes``, ``shared_bytes``, ``limits_exceeded`` and whatever
+    else it knows. Raises CandidateError where a kernel does not compile or does not fit; those
+    that were compiled are then in ``build.resources["kernels"]``, with what they exceed. Without it
+    nothing is compiled for a named target.
+
+    It may also have ``listing(kind: str, call: CallSpec) -> dict[str, str]``, with
+    ``listing_kinds: tuple[str, ...]``, as ``("ptx", "sass")``: what the compiler made of what a
+    call would launch, name to text, for a kernel that exceeds a limit too. Raises CandidateError
+    (UNSUPPORTED) where a tool is missing. Nothing runs. Without it there is nothing to dump.
     """
 
     build: Build

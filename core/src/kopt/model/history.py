@@ -41,8 +41,11 @@ class History:
         return interval.median if interval else 0.0
 
     def ranked(self) -> list[Evaluation]:
-        """Measured evaluations, fastest first; equal ones in the order of their ids."""
-        measured = [e for e in self if e.measured]
+        """Measured evaluations, fastest first; equal ones in the order of their ids.
+
+        Of candidates that are one, the first that was measured.
+        """
+        measured = [e for e in self if e.measured and not e.same_as]
         return sorted(measured, key=lambda e: (-self.speedup(e), e.id))
 
     def best(self) -> Evaluation | None:

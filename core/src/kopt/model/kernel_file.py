@@ -37,6 +37,22 @@ def header_of(source: str) -> dict[str, Any]:
     return {}
 
 
+def is_python(source: str, language: str) -> bool:
+    """Return whether a source of a language is Python: CUDA C++ comes in both forms.
+
+    A CUDA source is Python where the lines of its header begin with ``#``.
+    """
+    if language != "cuda":
+        return SUFFIX_OF.get(language) == ".py"
+    opened = next(filter(None, map(_OPEN.match, source.splitlines())), None)
+    return opened is not None and opened[1] == "#"
+
+
+def suffix_of(source: str, language: str) -> str:
+    """Return the suffix of a file with a source, ``.txt`` for an unknown language."""
+    return ".py" if is_python(source, language) else SUFFIX_OF.get(language, ".txt")
+
+
 def _parse_header(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
@@ -139,7 +155,8 @@ def _c_functions(source: str) -> list[str]:
 
 def default_entry(source: str, language: str) -> str:
     """Return the entry point that a file without a header most likely means."""
-    if language in {"cpp", "cuda"}:
+    native = language in {"cpp", "cuda"} and not is_python(source, language)
+    if native:
         found = _c_functions(source)
     else:
         found = re.findall(
@@ -148,7 +165,7 @@ def default_entry(source: str, language: str) -> str:
     if not found:
         wanted = (
             'extern "C" function'
-            if language in {"cpp", "cuda"}
+            if native
             else ("class ModelNew, def kernel_function or def custom_kernel")
         )
         raise KernelFileError(f"no entry point: no {wanted}, and no entry = ... in a kopt header")

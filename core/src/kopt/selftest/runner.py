@@ -30,9 +30,9 @@ HANG_SECONDS = 10.0
 """Deadline of one launch of a kernel that is meant to hang: what it costs."""
 RUN_SECONDS = 60.0
 """Deadline of one launch of the others, whose first one may compile and tune, and of one block."""
-_CHUNK = 8
+_CHUNK = 5
 """Kernels that one judge verifies at most, so that several judges have work."""
-_MOST_JOBS = 4
+_MOST_JOBS = 8
 _CPUS_OF_A_JOB = 2
 
 

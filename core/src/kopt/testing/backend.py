@@ -47,6 +47,9 @@ class BackendContract(PluginContract):
     :cvar integers: ``2 * n + 1`` for an int32 vector ``n``.
     :cvar in_place: adds ``y`` to ``x`` and returns nothing.
     :cvar scaled: ``x * factor``, where ``factor`` is a float that is passed by keyword.
+    :cvar constant: ``x * 2.5``, where 2.5 is a constant of the file that the kernel uses.
+    :cvar endless: a kernel that never ends.
+    :cvar comment: what begins a comment.
     :cvar broken: a source that cannot be built.
     :cvar complaint: a regular expression for words of the compiler's about it.
     :cvar caches: whether a second build of the same comes from the build cache.
@@ -61,6 +64,9 @@ class BackendContract(PluginContract):
     integers: ClassVar[str]
     in_place: ClassVar[str]
     scaled: ClassVar[str]
+    constant: ClassVar[str]
+    endless: ClassVar[str]
+    comment: ClassVar[str] = "//"
     broken: ClassVar[str]
     complaint: ClassVar[str]
     caches: ClassVar[bool] = False
@@ -237,6 +243,33 @@ class BackendContract(PluginContract):
         assert outcome.inputs["y"] == _Y.values
         assert outcome.claim.structure == "none"
         assert outcome.canaries_hurt == ()
+
+    def test_an_edit_that_changes_nothing_is_the_same_binary(self, bench: CandidateBench) -> None:
+        """Binary and launches keep their ids where only a comment changed."""
+        sources = (self.add, f"{self.add}\n{self.comment} in more words\n")
+        outputs = [Array.full(_X, 77)]
+        first, again = (
+            bench.run(self.kernel(source), {"x": _X, "y": _Y}, outputs).build for source in sources
+        )
+        if not first.launch_id:
+            pytest.skip("it does not tell how its binaries are launched")
+        assert first.binary_id
+        assert (again.binary_id, again.launch_id) == (first.binary_id, first.launch_id)
+
+    def test_a_changed_constant_meets_no_old_binary(self, bench: CandidateBench) -> None:
+        """What a kernel takes from its file is part of what it is."""
+        for factor in ("2.5", "1.5"):
+            source = self.constant.replace("2.5", factor)
+            assert factor in source
+            wanted = Array(tuple(x * float(factor) for x in _X.values))
+            self.expect(bench, source, {"x": _X}, [wanted])
+
+    def test_an_endless_kernel_costs_itself_alone(self, bench: CandidateBench) -> None:
+        """It is killed at its deadline, as HANG; the next one runs in a new process."""
+        with pytest.raises(CandidateError) as caught:
+            bench.run(self.kernel(self.endless), {"x": _X}, [Array.full(_X, 77)], seconds=4.0)
+        assert caught.value.status is Status.HANG
+        self.test_it_runs_on_shared_memory(bench)
 
     def test_another_language_is_unsupported_in_a_run(self, bench: CandidateBench) -> None:
         """A candidate that nobody builds ends with its own status."""

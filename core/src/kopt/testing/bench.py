@@ -26,6 +26,8 @@ class Outcome:
     """What one call of a candidate left in shared memory, and what it said."""
 
     claim: CallClaim
+    build: Build
+    """As it is after the call, which is what compiles in some languages."""
     outputs: tuple[tuple[Number, ...], ...]
     inputs: dict[str, tuple[Number, ...]]
     canaries_hurt: tuple[str, ...]
@@ -93,11 +95,13 @@ class CandidateBench:
         keywords: Sequence[str] = (),
         structure: str = "tensor",
         launches: int = 1,
+        seconds: float = SECONDS,
     ) -> Outcome:
         """Build, bind and launch once; return what lies in shared memory then.
 
         :param outputs: what the output buffers hold before the call.
         :param keywords: names of the arguments that are passed by keyword.
+        :param seconds: the deadline of the launches.
         Raises CandidateError.
         """
         self.build(candidate)
@@ -120,9 +124,10 @@ class CandidateBench:
             arguments=named, outputs=tuple(b.ref() for b in buffers.values()), structure=structure
         )
         try:
-            claim = self._call(candidate, call, {**shared, **buffers}, launches)
+            claim, build = self._call(candidate, call, {**shared, **buffers}, launches, seconds)
             return Outcome(
                 claim=claim,
+                build=build,
                 outputs=tuple(buffer.values() for buffer in buffers.values()),
                 inputs={name: array.values() for name, array in shared.items()},
                 canaries_hurt=tuple(
@@ -134,8 +139,9 @@ class CandidateBench:
                 array.close()
 
     def _call(
-        self, candidate: Candidate, call: CallSpec, arrays: Mapping[str, SharedArray], launches: int
-    ) -> CallClaim:
+        self, candidate: Candidate, call: CallSpec, arrays: Mapping[str, SharedArray],
+        launches: int, seconds: float,
+    ) -> tuple[CallClaim, Build]:  # fmt: skip
         process = self.process
         self._calls += 1
         segments = [array.segment for array in arrays.values()]
@@ -145,11 +151,11 @@ class CandidateBench:
         process.order(
             "bind", SECONDS, key=candidate.id, call_id=self._calls, call=call.to_json()
         )  # fmt: skip
-        reply = process.order("run", SECONDS, call_id=self._calls, launches=launches)
+        reply = process.order("run", seconds, call_id=self._calls, launches=launches)
         process.order(
             "release", SECONDS, calls=[self._calls], segments=[s.id for s in segments]
         )  # fmt: skip
-        return CallClaim.model_validate(reply["claim"])
+        return CallClaim.model_validate(reply["claim"]), Build.model_validate(reply["build"])
 
     def close(self) -> None:
         """Kill the process."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kopt.errors import CandidateError, KoptError
+from kopt.evaluator import Compiled
 from kopt.hooks import Hooks
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device
@@ -23,7 +24,7 @@ from kopt.model.problem import Problem
 from kopt.model.values import CallSpec
 from kopt.model.verification import Status
 from kopt.runs.builds import BuildCache
-from kopt.worker.channel import Channel, ChannelClosedError
+from kopt.worker.channel import MOST_BYTES, Channel, ChannelClosedError
 from kopt.worker.limits import die_with_parent, limit_resources
 from kopt.worker.segments import MappedMemory
 
@@ -68,6 +69,7 @@ class CandidateServer:
             "bind": self._bind, "run": self._run, "time": self._time,
             "collect": self._collect, "origin": self._origin, "sanitize": self._sanitize,
             "reset": self._reset, "ping": lambda order, fds: {}, "ahead": self._ahead,
+            "listing": self._listing,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -208,8 +210,35 @@ class CandidateServer:
             raise CandidateError(
                 Status.UNSUPPORTED, "this backend cannot compile ahead of time for a named target"
             )
-        kernels = compile_ahead(CallSpec.model_validate(order["call"]))
-        return {"kernels": [kernel.to_json() for kernel in kernels]}
+        found = Compiled(target=self._context.architecture)
+        try:
+            kernels = compile_ahead(CallSpec.model_validate(order["call"]))
+            used = [kernel.to_json() for kernel in kernels]
+        except CandidateError as error:
+            used = executable.build.resources.get("kernels", [])
+            found = found.model_copy(update={"status": error.status, "fault": error.detail})
+        found = found.model_copy(update={"build": executable.build, "kernels": tuple(used)})
+        return {"compiled": found.to_json()}
+
+    def _listing(self, order: Reply, fds: list[int]) -> Reply:
+        """Return what the compiler made of a call; without one, only say whether there is such."""
+        executable, kind = self._executables[order["key"]], order["kind"]
+        kinds = getattr(executable, "listing_kinds", ())
+        if kind not in kinds:
+            known = f"it has {' and '.join(kinds)}" if kinds else "it has none"
+            name = executable.build.backend
+            raise CandidateError(
+                Status.UNSUPPORTED, f"the {name} backend has no listing {kind!r}; {known}"
+            )
+        if order["call"] is None:
+            return {"listings": {}}
+        listings = executable.listing(kind, CallSpec.model_validate(order["call"]))  # type: ignore[attr-defined]
+        size = sum(map(len, listings.values()))
+        if size > MOST_BYTES // 2:
+            raise CandidateError(
+                Status.UNSUPPORTED, f"its {kind} has {size >> 20} MB, too many to hand over"
+            )
+        return {"listings": listings}
 
 
 def main(descriptor: int, memory_limit: int) -> None:

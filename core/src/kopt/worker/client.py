@@ -15,7 +15,7 @@ from typing import Any
 import kopt.errors
 from kopt.env import judge_environment
 from kopt.errors import CandidateError, WorkerError
-from kopt.evaluator import Opening
+from kopt.evaluator import Compiled, Opening
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device
 from kopt.model.evaluation import Evaluation
@@ -183,13 +183,17 @@ class LocalEvaluator:
             raise WorkerError(f"the oracle was not tested: {error}") from error
         return OracleReport.model_validate(result)
 
-    def ahead(self, candidate: Candidate) -> list[dict[str, Any]]:
-        """Compile ahead of time for the settings' architecture; resources of each kernel."""
-        number = self._send("ahead", {"candidate": candidate.to_json()})
-        kernels: list[dict[str, Any]] = self._result(self._receive(self._patience), number)[
-            "kernels"
-        ]
-        return kernels
+    def compiled(self, candidate: Candidate, target: str, listing: str | None = None) -> Compiled:
+        """Build for a target without running anything; ``prepare`` comes first.
+
+        ``listing``: of which kind, as ``ptx``. Every failure of the candidate is in the answer.
+        """
+        fields = {"candidate": candidate.to_json(), "target": target, "listing": listing}
+        try:
+            number = self._send("compiled", fields)
+            return Compiled.model_validate(self._result(self._receive(self._patience), number))
+        except JudgeLostError as error:
+            raise WorkerError(f"nothing was built for {target}: {error}") from error
 
     def _last_words(self) -> str:
         size = os.fstat(self._log.fileno()).st_size

@@ -26,6 +26,11 @@ _ENVIRONMENT = {
     # Each tensor is an allocation of its own, so that its bounds are what the tools know.
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
 }
+_OPTIONS = ("--report-api-errors", "no", "--show-backtrace", "device", "--print-limit", "100")
+_MORE = {
+    # What the judge wrote into memory that it shares counts as never written.
+    "initcheck": ("--check-api-memory-access", "no"),
+}
 _MOST_LOG = 1 << 20
 _MOST_FINDINGS = 20
 _ENDED = re.compile(r"^========= (?:ERROR|RACECHECK) SUMMARY:", re.MULTILINE)
@@ -33,7 +38,7 @@ _HEADER = re.compile(r"^========= (?! )(.+)$")
 _AT = re.compile(r"^=========\s+at (\S+?)\+0x[0-9a-f]+(?: in (.+?):(\d+))?\s*$")
 _RACE_AT = re.compile(r"(?:Write|Read) access at (\S+?)\+0x[0-9a-f]+(?: in ([^:\s]+):(\d+))?")
 _NO_FINDING = re.compile(
-    r"COMPUTE-SANITIZER|SUMMARY|Saved host backtrace|Target application|Error: (?:No attachable|"
+    r"COMPUTE-SANITIZER|SUMMARY|Host API memory|process didn't|Saved host backtrace|Target application|Error: (?:No attachable|"
     r"Target|process)|Warning|Internal Sanitizer|Program hit|Process|Unable|Host Frame|Device Frame"
 )
 
@@ -89,7 +94,7 @@ def _outcome(
     """Return what a tool found, or why it was not run to its end."""
     with tempfile.TemporaryDirectory(prefix="kopt-sanitizer-") as folder:
         log = Path(folder) / "log"
-        command = [path, "--tool", tool, "--log-file", str(log), "--report-api-errors", "no"]
+        command = [path, "--tool", tool, "--log-file", str(log), *_OPTIONS, *_MORE.get(tool, ())]
         failure = ""
         process = None
         try:

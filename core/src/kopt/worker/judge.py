@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from kopt.env import POOLED_ALLOCATOR
 from kopt.errors import CandidateError, ProblemError, WorkerError
-from kopt.evaluator import Opening
+from kopt.evaluator import Compiled, Opening
 from kopt.hooks import Hooks
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Build, Evaluation
@@ -26,6 +26,7 @@ from kopt.model.verification import StageResult, Status, Verification
 from kopt.stages import measuring
 from kopt.stages.measuring import Plan
 from kopt.worker import device_sanitizer
+from kopt.worker.ahead import TargetBuild
 from kopt.worker.baselines import BaselineBench
 from kopt.worker.device_lock import DeviceLock
 from kopt.worker.pool import ProcessPool, ProcessRecipe
@@ -33,6 +34,7 @@ from kopt.worker.process import CandidateProcess
 from kopt.worker.settings import JudgeSettings
 from kopt.worker.timing_inputs import TimingInputs
 from kopt.worker.trial import ProcessTrial, TimedTrial
+from kopt.worker.twins import Twins
 
 Depth = Literal["search", "winner"]
 
@@ -57,6 +59,7 @@ class Judge:
         self.timing = TimingInputs(reference)
         self.best_speedup = 0.0
         self._copy_ms: dict[str, float] = {}
+        self._twins = Twins()
 
     def _recipe(self) -> ProcessRecipe:
         settings, reference = self._settings, self.reference
@@ -117,15 +120,14 @@ class Judge:
             )
         return report
 
-    def ahead(self, candidate: Candidate) -> dict[str, Any]:
-        """Compile ahead of time for the settings' architecture, on the first workload's shapes."""
-        inputs = self.timing.of(self.timing.workloads[0].name)[0]
-        with self._pool.process(fresh=True) as process:
-            _, _ = self.build_in(process, candidate)
-            reply = process.order(
-                "ahead", self._settings.build_seconds, key=candidate.id, call=inputs.call.to_json()
-            )
-        return {"kernels": reply["kernels"]}
+    def compiled(self, candidate: Candidate, target: str, listing: str | None) -> Compiled:
+        """Build for a target, on the first workload's shapes; nothing of it runs."""
+        inputs = self.reference.inputs(self.timing.workloads[0].name, secrets.randbits(31))
+        try:
+            built = TargetBuild(self._recipe(), target, listing, self._settings.build_seconds)
+            return built.run(self.build_in, candidate, inputs.call)
+        finally:
+            inputs.close()
 
     def _retried(self, candidate: Candidate, *, fresh: bool, timed: bool = True) -> Evaluation:
         start = time.monotonic()
@@ -149,8 +151,12 @@ class Judge:
                 with self._turn:
                     depth: Depth = "winner" if fresh else "search"
                     trial = self.trial(process, candidate, parts["build"], depth)
+                    if not fresh and (twin := self._twins.of(candidate, parts["build"])):
+                        return twin
                     result = self._judged(trial, parts, fresh=fresh, timed=timed and timeable)
                     process.judged(result.status)
+                    if not fresh:
+                        self._twins.add(result)
                     return result
         except CandidateError as error:
             return Evaluation(
@@ -172,6 +178,8 @@ class Judge:
                 candidate=trial.candidate, status=failed[0].status, detail=evidence, **parts
             )
         measurement = None
+        if not fresh and (twin := self._twins.of(trial.candidate, trial.build)):
+            return twin  # compiled by its first call
         if timed:
             measurement, stages = self.time(trial, everything=fresh)
             first, *others = parts["verifications"]

@@ -94,8 +94,9 @@ class JudgeServer:
         if request["op"] == "test_oracle":
             return self._judge.test_oracle().to_json()
         candidate = Candidate.model_validate(request["candidate"])
-        if request["op"] == "ahead":
-            return self._judge.ahead(candidate)
+        if request["op"] == "compiled":
+            target, listing = request["target"], request["listing"]
+            return self._judge.compiled(candidate, target, listing).to_json()
         methods = {
             "evaluate": self._judge.evaluate,
             "confirm": self._judge.confirm,

@@ -50,6 +50,14 @@ class Kernels(BackendContract):
         "x factor out x.numel", "const float* x, double factor, float* out, int64_t n",
         "out[i] = static_cast<float>(x[i] * factor);",
     )  # fmt: skip
+    constant = source(
+        "x out x.numel", "const float* x, float* out, int64_t n",
+        "constexpr float factor = 2.5f; out[i] = x[i] * factor;",
+    )  # fmt: skip
+    endless = source(
+        "x out x.numel", "const float* x, float* out, int64_t n",
+        "for (volatile bool on = true; on;) {} out[i] = x[i];",
+    )  # fmt: skip
     broken = add.replace("x[i] + y[i]", "x[i] + missing[i]")
     complaint = r"kernel\.cpp:\d+:\d+: error: .*missing"
 

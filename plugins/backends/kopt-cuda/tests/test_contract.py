@@ -53,6 +53,14 @@ class TestCudaBackend(BackendContract):
         "x factor out x.numel", "const float* x, float factor, float* out",
         "out[i] = x[i] * factor;",
     )  # fmt: skip
+    constant = source(
+        "x out x.numel", "const float* x, float* out",
+        "constexpr float factor = 2.5f; out[i] = x[i] * factor;",
+    )  # fmt: skip
+    endless = source(
+        "x out x.numel", "const float* x, volatile float* out",
+        "out[i] = 1; while (out[i] > 0) {} out[i] = x[i];",
+    )  # fmt: skip
     broken = add.replace("x[i] + y[i]", "x[i] + missing[i]")
     complaint: ClassVar[str] = r"kernel\.cu:\d+: error: .*missing"
 

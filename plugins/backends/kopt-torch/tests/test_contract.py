@@ -20,6 +20,9 @@ class TestTorchBackend(BackendContract):
     integers = source("n", "return 2 * n + 1")
     in_place = source("x, y", "x.add_(y)")
     scaled = source("x, *, factor", "return x * factor")
+    constant = source("x", "return x * FACTOR") + "\n\nFACTOR = 2.5\n"
+    endless = source("x", "while True: pass")
+    comment = "#"
     broken = source("x, y", "return x +")
     complaint = r"line 9: invalid syntax"
 

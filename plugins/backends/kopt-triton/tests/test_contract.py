@@ -70,6 +70,18 @@ class Kernels(BackendContract):
         "x, *, factor", "x, out, out", "tl.store(first + at, a * factor, mask=keep)",
         "out = torch.empty_like(x)", "return out", "factor",
     )  # fmt: skip
+    constant = source(
+        "x, *", "x, out, out", "tl.store(first + at, a * FACTOR, mask=keep)",
+        "out = torch.empty_like(x)", "return out",
+    ).replace("@triton.jit", "FACTOR = tl.constexpr(2.5)\n\n\n@triton.jit")  # fmt: skip
+    endless = source(
+        "x, *", "x, out, out",
+        "tl.store(first + at, a * 0 + 1, mask=keep)\n"
+        "    while tl.load(first + tl.program_id(0), volatile=True) > 0:\n"
+        "        pass",
+        "out = torch.empty_like(x)", "return out",
+    )  # fmt: skip
+    comment = "#"
     broken = add.replace("a + b", "a +")
     complaint: ClassVar[str] = r"line \d+"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +16,8 @@ from kopt.model.origin import Origin
 from kopt.model.record import content_id
 from kopt.model.values import CallClaim, OutputClaim
 from kopt.model.verification import Status
+from kopt.runs.binaries import binary_id, launch_id
+from kopt_cpp import headers
 from kopt_cpp.binding import c_arguments, check_required, default_arguments, names_of
 from kopt_cpp.compiler import Compiler, compile_shared, find_compiler
 from kopt_cpp.symbols import foreign_symbols
@@ -73,7 +74,8 @@ class CppBackend:
         if compiler is None:
             raise CandidateError(Status.UNSUPPORTED, f"no C++ compiler: {_INSTALL}")
         flags = [*self._flags(candidate, compiler), *_definitions(candidate)]
-        key = content_id("cpp", candidate.source, flags, compiler.to_json(), _cpu_flags())
+        read = headers.contents(candidate.source, compiler, flags)
+        key = content_id("cpp", candidate.source, flags, compiler.to_json(), _cpu_flags(), read)
         folder = context.cached(key)
         cached = folder is not None
         if folder is None:
@@ -141,7 +143,11 @@ class CppExecutable:
         """``compiler`` and ``flags``: what ``library`` was made with."""
         content = library.read_bytes()
         self.build = Build(
-            backend="cpp", binary_id=hashlib.sha256(content).hexdigest()[:16], seconds=seconds,
+            backend="cpp", binary_id=binary_id(content), seconds=seconds,
+            launch_id=launch_id(
+                [candidate.entry, {k: v for k, v in candidate.settings.items() if k != "flags"}],
+                candidate.chosen,
+            ),
             cached=cached, resources={"library_bytes": len(content)},
             log=(library.parent / "build.log").read_text(encoding="utf-8"),
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING
 import kopt
 from kopt.errors import CandidateError
 from kopt.model.evaluation import Build
+from kopt.model.kernel_file import is_python
 from kopt.model.verification import Status
+from kopt.runs.binaries import binary_id, launch_id
 from kopt_cuda.ahead import ELSEWHERE, AheadExecutable
 from kopt_cuda.architectures import named
 from kopt_cuda.checks import machine_checks
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
     from kopt.model.check import Check
     from kopt.model.executable import BuildContext, Executable
     from kopt.model.problem import Problem
+    from kopt_cuda.architectures import Architecture
     from kopt_cuda.program import Program
+    from kopt_cuda.toolchain import Toolchain
+
+_NO_COMPILER = f"no compiler for CUDA C++: {INSTALL}"
 
 
 class CudaBackend:
@@ -67,8 +72,10 @@ class CudaBackend:
                 f"{ELSEWHERE}; CUDA C++ is compiled for a named GPU here: add --target sm_90",
             )
         toolchain = find_toolchain(self.options.compiler)
+        if is_python(candidate.source, "cuda"):
+            return _python_form(candidate, context, named(name), toolchain, on_gpu=on_gpu)
         if toolchain is None:
-            raise CandidateError(Status.UNSUPPORTED, f"no compiler for CUDA C++: {INSTALL}")
+            raise CandidateError(Status.UNSUPPORTED, _NO_COMPILER)
         includes = [str(Path(each).expanduser()) for each in self.options.include]
         program = compiled(candidate, context, toolchain, named(name), self.options.flags, includes)
         build = _build_of(program, time.monotonic() - start, toolchain.detail)
@@ -79,7 +86,8 @@ def _build_of(program: Program, seconds: float, compiler: str) -> Build:
     content = program.cubin.read_bytes()
     kernels = [each.to_json() for each in program.resources.values()]
     return Build(
-        backend="cuda", binary_id=hashlib.sha256(content).hexdigest()[:16], seconds=seconds,
+        backend="cuda", binary_id=binary_id(content), seconds=seconds,
+        launch_id=launch_id(program.plan.to_json() | {"flags": ()}, program.knobs),
         cached=program.cached, log=warnings_of(program.log),
         resources={
             "architecture": program.architecture.name, "compiler": compiler,
@@ -88,13 +96,34 @@ def _build_of(program: Program, seconds: float, compiler: str) -> Build:
     )  # fmt: skip
 
 
-def _on_gpu(build: Build, program: Program) -> Executable:
+def _python_form(
+    candidate: Candidate, context: BuildContext, architecture: Architecture,
+    toolchain: Toolchain | None, *, on_gpu: bool,
+) -> Executable:  # fmt: skip
+    """Build what its own Python launches: cupy compiles on a GPU, kopt's compiler elsewhere."""
+    _require_cupy()
+    if on_gpu:
+        from kopt_cuda.python_form import build_on_gpu
+
+        return build_on_gpu(candidate, context, architecture.name, cupy_distribution() or "")
+    if toolchain is None:
+        raise CandidateError(Status.UNSUPPORTED, _NO_COMPILER)
+    from kopt_cuda.python_ahead import build_ahead
+
+    return build_ahead(candidate, context, architecture, toolchain)
+
+
+def _require_cupy() -> None:
     if cupy_distribution() is None:
         raise CandidateError(
             Status.INFRASTRUCTURE_ERROR,
             "cupy, which loads CUDA kernels, is not installed; pip install 'kopt-cuda[cuda12]' (or "
             "[cuda13], as the driver)",
         )
+
+
+def _on_gpu(build: Build, program: Program) -> Executable:
+    _require_cupy()
     from kopt_cuda.executable import CudaExecutable
 
     return CudaExecutable(build, program)

@@ -59,14 +59,19 @@ def _with_nvrtc(
     texts, names = (
         [each.encode() for each in part] for part in (STANDARD_HEADERS.values(), STANDARD_HEADERS)
     )
-    program: Any = nvrtc.createProgram(source, FILE, texts, names)
-    try:
-        nvrtc.compileProgram(program, (*arguments, "--ptxas-options=-v"))
-        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
-    except nvrtc.NVRTCError as error:
-        return None, nvrtc.getProgramLog(program) or str(error)
-    finally:
-        nvrtc.destroyProgram(program)
+    # Without a cache of its own: what comes out of that has no log, so no figures.
+    for more in (["--no-cache"], []):
+        program: Any = nvrtc.createProgram(source, FILE, texts, names)
+        try:
+            nvrtc.compileProgram(program, (*arguments, *more, "--ptxas-options=-v"))
+            return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program) or str(error)
+            if "no-cache" not in log:  # else it is of before that option, and has no cache
+                break
+        finally:
+            nvrtc.destroyProgram(program)
+    return None, log
 
 
 def _with_nvcc(

@@ -8,6 +8,7 @@ profiler, which sees every thread and the inside of custom operators, can be pau
 from __future__ import annotations
 
 import math
+import warnings
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -99,9 +100,11 @@ def observe(step: Callable[[], Any], device: str) -> Origin:
     kernels: tuple[KernelUse, ...] = ()
     if device == "cuda":
         # Without ProfilerActivity.CPU: the first profile of a process takes seconds as it is.
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler, torch.no_grad(), recorder:
-            step()
-            torch.cuda.synchronize()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that events of other profiles are not kept
+            with profile(activities=[ProfilerActivity.CUDA]) as profiler, torch.no_grad(), recorder:
+                step()
+                torch.cuda.synchronize()
         kernels = _kernels(profiler.events() or ())
     else:
         with (

@@ -18,21 +18,20 @@ from kopt.model.values import CallSpec, TensorRef
 from kopt.model.verification import Status
 from kopt_triton.architectures import Architecture
 from kopt_triton.cuda_stand_in import gpu_stand_in, replaced
-from kopt_triton.resources import KernelResources, from_tools, in_order
 
 # Triton 3.2 raises RuntimeError where ptxas fails.
 _UNFIT = (CompilationError, OutOfResources, getattr(errors, "PTXASError", RuntimeError))
 
 
 def _compiling_run(
-    original: Callable[..., Any], found: dict[str, Any], limit: int
+    original: Callable[..., Any], found: dict[str, Any], limit: int | None
 ) -> Callable[..., Any]:
     """Return a ``JITFunction.run`` that compiles exactly what a launch would, and launches nothing."""
 
     def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         kernel = original(self, *args, grid=grid, warmup=True, **kwargs)
         found[kernel.hash] = kernel
-        if kernel.metadata.shared > limit:
+        if limit is not None and kernel.metadata.shared > limit:
             # Triton itself finds this out when it loads the binary on a GPU.
             raise OutOfResources(kernel.metadata.shared, limit, "shared memory")
         return kernel
@@ -55,15 +54,16 @@ def _every_configuration(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
 
 
 @contextmanager
-def _capturing(architecture: Architecture) -> Iterator[dict[str, Any]]:
-    found: dict[str, Any] = {}
-    run = _compiling_run(JITFunction.run, found, architecture.shared_bytes)
+def _capturing(
+    architecture: Architecture, found: dict[str, Any], limit: int | None
+) -> Iterator[None]:
+    run = _compiling_run(JITFunction.run, found, limit)
     with (
         gpu_stand_in(architecture, "meta"),
         replaced(JITFunction, "run", run),
         replaced(Autotuner, "run", _every_configuration),
     ):
-        yield found
+        yield
 
 
 class MetaTensors:
@@ -79,16 +79,23 @@ def compile_ahead(
     callable_for: Callable[[CallSpec, Any], Callable[[], Any]],
     call: CallSpec,
     architecture: Architecture,
-) -> list[KernelResources]:
-    """Compile every kernel that a call would launch, and return what each uses.
+    found: dict[str, Any],
+    *,
+    fitting: bool = True,
+) -> None:
+    """Compile every kernel that a call would launch.
 
     :param callable_for: makes a function of no arguments from a call and from what opens its
         tensors; that function is the candidate's host code, here run on tensors without content.
+    :param found: takes Triton's compiled kernels, by hash: those before a failure, and one that
+        does not fit, as well.
+    :param fitting: whether it is an error that a kernel needs more memory than a block gets.
     Raises CandidateError where no kernel is launched, and what Triton raises where one does not
     compile or does not fit (OutOfResources), as it would on that GPU. Autotuned kernels are
-    compiled in every configuration; those that do not fit are listed with ``limits_exceeded``.
+    compiled in every configuration, and it is enough that one fits.
     """
-    with _capturing(architecture) as found, torch.no_grad():
+    limit = architecture.shared_bytes if fitting else None
+    with _capturing(architecture, found, limit), torch.no_grad():
         with torch.device("meta"):  # a module's parameters need no memory either
             step = callable_for(call, MetaTensors())
         step()
@@ -98,4 +105,3 @@ def compile_ahead(
             f"no Triton kernel was launched, so nothing was compiled for {architecture.name}; "
             "does the entry point reach its kernel for these shapes?",
         )
-    return in_order(from_tools(kernel, architecture) for kernel in found.values())

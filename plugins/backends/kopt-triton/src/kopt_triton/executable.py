@@ -20,7 +20,9 @@ from kopt_triton.architectures import STAND_IN, Architecture
 from kopt_triton.cuda_stand_in import gpu_stand_in
 from kopt_triton.failures import candidate_error
 from kopt_triton.interpreter import BFLOAT16, interpreting
-from kopt_triton.resources import KernelResources, LoadedKernels
+from kopt_triton.launches import launch_id
+from kopt_triton.listings import KINDS, listings
+from kopt_triton.resources import KernelResources, LoadedKernels, from_tools, in_order
 
 
 @contextmanager
@@ -43,6 +45,7 @@ class TritonExecutable(PythonExecutable):
         super().__init__(build, entry, candidate.chosen)
         self._source = candidate.source
         self._folder = folder
+        self._launch_id = launch_id(candidate)
         self._kernels = LoadedKernels(entry.__module__)
 
     def callable_for(self, call: CallSpec, opened: OpenTensors) -> Callable[[], Any]:
@@ -73,7 +76,11 @@ class TritonExecutable(PythonExecutable):
         if chosen := self._kernels.configurations():
             resources["configurations"] = chosen
         self.build = self.build.model_copy(
-            update={"resources": resources, "binary_id": self._kernels.binary_id()}
+            update={
+                "resources": resources,
+                "binary_id": self._kernels.binary_id(),
+                "launch_id": self._launch_id,
+            }
         )
 
 
@@ -85,6 +92,7 @@ class InterpretedExecutable(PythonExecutable):
     """
 
     timeable = False
+    listing_kinds = KINDS
 
     def __init__(
         self,
@@ -130,21 +138,44 @@ class InterpretedExecutable(PythonExecutable):
     def ahead_of_time(self, call: CallSpec) -> list[KernelResources]:
         """Compile for the named architecture what ``call`` would launch; no memory is touched.
 
-        The result is also put into ``build``. Raises CandidateError where a kernel does not
-        compile or does not fit, or where no architecture was named.
+        The result is also put into ``build``, what was compiled before a failure as well. Raises
+        CandidateError where a kernel does not compile or does not fit, or where no architecture
+        was named.
         """
+        architecture = self._named()
+        found: dict[str, Any] = {}
+        try:
+            self._compile(call, found)
+        finally:
+            kernels = in_order(from_tools(each, architecture) for each in found.values())
+            known = {
+                "architecture": architecture.name,
+                "kernels": [each.to_json() for each in kernels],
+            }
+            resources = {**self.build.resources, **known}
+            self.build = self.build.model_copy(update={"resources": resources})
+        return kernels
+
+    def listing(self, kind: str, call: CallSpec) -> dict[str, str]:
+        """Return the code of each kernel that ``call`` would launch, whether it fits or not.
+
+        Raises CandidateError as ``ahead_of_time`` does.
+        """
+        found: dict[str, Any] = {}
+        self._compile(call, found, fitting=False)
+        return listings(list(found.values()), kind)
+
+    def _named(self) -> Architecture:
         if self._architecture is None:
             raise CandidateError(
                 Status.UNSUPPORTED, "no GPU architecture is named; add --target, as --target sm_90"
             )
+        return self._architecture
+
+    def _compile(self, call: CallSpec, found: dict[str, Any], *, fitting: bool = True) -> None:
+        architecture = self._named()
         with explained(self._source, self._folder):
-            kernels = compile_ahead(super().callable_for, call, self._architecture)
-        found = {
-            "architecture": self._architecture.name,
-            "kernels": [item.to_json() for item in kernels],
-        }
-        self.build = self.build.model_copy(update={"resources": {**self.build.resources, **found}})
-        return kernels
+            compile_ahead(super().callable_for, call, architecture, found, fitting=fitting)
 
     def device_ms(self, calls: list[BoundCall], launches: int) -> float | None:
         """Refuse: an interpreter's time says nothing about a kernel. Raises CandidateError."""

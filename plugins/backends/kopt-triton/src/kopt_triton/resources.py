@@ -17,6 +17,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from kopt.model.record import Record
+from kopt.runs.binaries import binary_id
 from kopt_triton.architectures import Architecture
 
 _TOOL_SECONDS = 120
@@ -53,7 +54,8 @@ def in_order(kernels: Iterable[KernelResources]) -> list[KernelResources]:
     return sorted(kernels, key=_order)
 
 
-def _constants(kernel: Any) -> dict[str, str]:
+def constants_of(kernel: Any) -> dict[str, str]:
+    """Return a compiled kernel's compile-time arguments, by parameter."""
     # Keys are paths into the arguments; in Triton 3.2, names or numbers.
     names = kernel.src.fn.arg_names
     found = {}
@@ -77,14 +79,15 @@ def _record(
         shared_bytes=metadata.shared,
         num_warps=metadata.num_warps,
         num_stages=metadata.num_stages,
-        constants=_constants(kernel),
+        constants=constants_of(kernel),
         ptx_bytes=len(kernel.asm["ptx"]),
         binary_bytes=len(kernel.asm["cubin"]),
         limits_exceeded=tuple(exceeded),
     )
 
 
-def _tool(name: str) -> str:
+def bundled(name: str) -> str:
+    """Return the path of one of the CUDA tools that are part of Triton."""
     return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
 
 
@@ -99,7 +102,7 @@ def _registers(kernel: Any, folder: Path) -> int | None:
     path = folder / "kernel.cubin"
     path.write_bytes(kernel.asm["cubin"])
     found = re.findall(
-        r"\bREG:(\d+)", _output([_tool("cuobjdump"), "--dump-resource-usage", str(path)])
+        r"\bREG:(\d+)", _output([bundled("cuobjdump"), "--dump-resource-usage", str(path)])
     )
     return max(map(int, found)) if found else None
 
@@ -112,7 +115,7 @@ def _spill_bytes(kernel: Any, architecture: Architecture, folder: Path) -> int |
     if not getattr(kernel.metadata, "enable_fp_fusion", True):
         options.append("--fmad=false")
     # Which assembler takes which PTX changes with Triton's version: the older one is tried first.
-    for tool in (_tool("ptxas"), _tool("ptxas-blackwell")):
+    for tool in (bundled("ptxas"), bundled("ptxas-blackwell")):
         log = _output([tool, *options]) if Path(tool).exists() else ""
         if found := re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log):
             return max(int(stores) + int(loads) for stores, loads in found)
@@ -183,7 +186,7 @@ class LoadedKernels:
 
     def binary_id(self) -> str:
         """Return one hash of all binaries; empty where there are none."""
-        digests = {hashlib.sha256(item.asm["cubin"]).hexdigest() for item in self._loaded()}
+        digests = {binary_id(item.asm["cubin"]) for item in self._loaded()}
         return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()[:16] if digests else ""
 
     def configurations(self) -> dict[str, str]:

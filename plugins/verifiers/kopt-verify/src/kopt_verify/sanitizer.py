@@ -22,9 +22,13 @@ _STATUS = {
     "address": Status.ILLEGAL_ACCESS, "memcheck": Status.ILLEGAL_ACCESS,
     "thread": Status.NON_DETERMINISTIC, "racecheck": Status.NON_DETERMINISTIC,
     "synccheck": Status.NON_DETERMINISTIC,
-    "undefined": Status.WRONG, "initcheck": Status.WRONG,
+    "undefined": Status.WRONG,
 }  # fmt: skip
-"""What each tool's findings mean; the first in this order that has one names the outcome."""
+"""What each tool's findings mean; the first in this order that has one names the outcome.
+
+What initcheck reports is a note: reading memory that nobody wrote is no fault where it has no effect,
+and whether it has one is what the poison stage decides.
+"""
 _NOTES: dict[str, frozenset[str]] = {
     # The instrumented build needs more memory and more stack than the one that is judged.
     "address": frozenset({

@@ -1,0 +1,138 @@
+"""Failures of the Python form: the compiler's words with lines of the user's file, and a status."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kopt.errors import CandidateError
+from kopt.model.verification import Status
+from kopt_torch.executable import as_candidate_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE = "kernel.py"
+"""What messages call the candidate's source."""
+_SAID = re.compile(r"^(?P<file>[^\s():]+)(\((?P<a>\d+)\)|:(?P<b>\d+)): (?=\w+( error| #|:))", re.M)
+_NO_SUCH_KERNEL = "named symbol not found"
+
+
+def file_line(source: str, code: str, line: int) -> int | None:
+    """Return where a line of a CUDA string stands in the file; None where that cannot be told.
+
+    The string may have been changed on its way from the literal to the compiler, as by
+    ``replace``: then the line's text has to be in one string literal of the file, once.
+    """
+    texts = code.splitlines()
+    if not 0 < line <= len(texts) or not (text := texts[line - 1].strip()):
+        return None
+    found = set()
+    for literal in _literals(source):
+        span = range(literal.lineno, (literal.end_lineno or literal.lineno) + 1)
+        if str(literal.value) == code:
+            return _within(source, span, span.start + line - 1, text)
+        if (place := _within(source, span, None, text)) is not None:
+            found.add(place)
+    return found.pop() if len(found) == 1 else None
+
+
+def _literals(source: str) -> Iterator[ast.Constant]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node
+
+
+def _within(source: str, span: range, guess: int | None, text: str) -> int | None:
+    """Return the line of a span that has the text: the guess where it has, else the only one."""
+    lines = source.splitlines()
+    if guess is not None and guess in span and text in lines[guess - 1]:
+        return guess
+    places = [number for number in span if text in lines[number - 1]]
+    return places[0] if len(places) == 1 else None
+
+
+def in_file(log: str, code: str, source: str, names: tuple[str, ...]) -> str:
+    """Return a compiler's log with the lines of the user's file.
+
+    :param names: what the log calls the CUDA string, with or without folders.
+    """
+
+    def named(match: re.Match[str]) -> str:
+        if match["file"] not in names:
+            return f"{Path(match['file']).name}:{match['a'] or match['b']}: "
+        line = int(match["a"] or match["b"])
+        place = file_line(source, code, line)
+        if place is None:
+            return f"{FILE}, line {line} of the CUDA source: "
+        return f"{FILE}:{place}: "
+
+    log = _SAID.sub(named, log.replace("\0", ""))
+    kept = [line for line in log.splitlines() if not re.match(r"\d+ \w* ?errors? detected", line)]
+    return "\n".join(kept).strip()
+
+
+def candidate_error(error: BaseException, source: str, folder: Path) -> CandidateError:
+    """Return what an exception says about the candidate.
+
+    :param folder: where the candidate's module lies, to find its frames in the traceback.
+    """
+    for each in _chain(error):
+        if type(each).__name__ == "CompileException" and hasattr(each, "get_message"):
+            return _compile_failure(each, source)
+    cause = error
+    if isinstance(error, CandidateError):
+        if not isinstance(error.__cause__, Exception) or isinstance(error.__cause__, SyntaxError):
+            return error
+        cause = error.__cause__  # kopt_torch wrapped it as it came: say it again with its line
+        if isinstance(cause, CandidateError):
+            return cause
+    made = _classified(cause)
+    detail, status = made.detail, made.status
+    if _NO_SUCH_KERNEL in detail:
+        status = Status.COMPILE_ERROR
+        detail += '; the CUDA source has no extern "C" kernel of the name that get_function got'
+    line = _traceback_line(cause, folder)
+    return CandidateError(status, f"{FILE}:{line}: {detail}" if line else detail)
+
+
+def _compile_failure(error: object, source: str) -> CandidateError:
+    code, name = str(getattr(error, "source", "")), str(getattr(error, "name", ""))
+    said = in_file(str(error), code, source, (name, Path(name).name or "default_program"))
+    said = said.replace(f"{Path(name).parent}/", "") if "/" in name else said
+    options = " ".join(map(str, getattr(error, "options", ()) or ()))
+    return CandidateError(
+        Status.COMPILE_ERROR,
+        (said or f"{FILE}: the compiler failed without a word; its options were {options}")[:6000],
+    )
+
+
+def _classified(error: BaseException) -> CandidateError:
+    """Return the error with the status that kopt-torch gives it."""
+    try:
+        with as_candidate_error():
+            raise error
+    except CandidateError as made:
+        return made
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    found = [error]
+    while (cause := found[-1].__cause__) is not None and len(found) < 50:
+        found.append(cause)
+    return found
+
+
+def _traceback_line(error: BaseException, folder: Path) -> int | None:
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename).is_relative_to(folder):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
