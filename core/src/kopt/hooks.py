@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kopt.errors import ConfigError, PluginUnavailableError
-from kopt.model.candidate import Candidate
+from kopt.model.candidate import Candidate, Knob
 from kopt.model.check import Check
 from kopt.model.completion import Completion, CompletionRequest
 from kopt.model.diagnosis import Diagnosis, Profile
@@ -169,6 +169,14 @@ class Hooks(IsolatedCalls):
         rows = self._each("kopt_propose", Candidate, arguments)
         return [Proposed(plugin.info.name, candidate) for plugin, candidate in rows]
 
+    def kopt_tunables(self, candidate: Candidate) -> Mapping[str, Knob] | None:
+        """Return what the first backend found; None: none knows the language.
+
+        Knobs that the candidate cannot have are the plugin's failure.
+        """
+        check = _found_knobs(candidate)
+        return self._first("kopt_tunables", check, {"candidate": candidate})
+
     def kopt_build(
         self, problem: Problem, candidate: Candidate, context: BuildContext
     ) -> Executable | None:
@@ -268,6 +276,20 @@ def _many(kind: type[T]) -> Callable[[Any], list[T]]:
         if isinstance(answer, (kind, str)):
             raise TypeError(f"answered with {type(answer).__name__}, not many {kind.__name__}")
         return [check(item) for item in answer]
+
+    return convert
+
+
+def _found_knobs(candidate: Candidate) -> Callable[[Any], Mapping[str, Knob]]:
+    """Return a check that an answer is knobs with edits which fit the candidate's source."""
+
+    def convert(answer: Any) -> Mapping[str, Knob]:
+        knobs = candidate.with_knobs(answer).knobs
+        if bare := [name for name, knob in knobs.items() if not knob.edits]:
+            raise ValueError(f"knob {bare[0]!r} has no edits: its value would change nothing")
+        if candidate.with_knobs(knobs).text != candidate.source:
+            raise ValueError("at the defaults the source is not as it stands")
+        return knobs
 
     return convert
 

@@ -9,7 +9,7 @@ process, where no torch is imported and no candidate code runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from kopt.plugins.markers import hookspec
 if TYPE_CHECKING:
     from kopt.evaluator import Evaluator
     from kopt.model.budget import Budget, Spend
-    from kopt.model.candidate import Candidate
+    from kopt.model.candidate import Candidate, Knob
     from kopt.model.check import Check
     from kopt.model.completion import Completion, CompletionRequest
     from kopt.model.device import Device, Target
@@ -123,6 +123,17 @@ def kopt_propose(
     Called in the first round with ``parent`` None, then once per selected parent and round.
     Must be a function of its arguments alone: a resumed run calls it again with the same history.
     Candidates already evaluated are dropped by the session. An empty answer is fine.
+    """
+
+
+@hookspec(firstresult=True)
+def kopt_tunables(candidate: Candidate) -> Mapping[str, Knob] | None:
+    """Find tunables that a source has and does not declare (role ``backend``; first result).
+
+    Called for each proposed candidate without knobs. Each knob returned has ``edits``: where in
+    the source its values are written; at the default the source is as it stands. Read the text
+    only: this is the session process, and a resumed run must find the same.
+    Return None where the language is another backend's; an empty mapping where there are none.
     """
 
 

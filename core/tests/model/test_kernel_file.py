@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kopt.errors import KernelFileError
-from kopt.model.kernel_file import parse_kernel, settled_source
+from kopt.model.kernel_file import is_python, parse_kernel, settled_source, suffix_of
 
 BODY = 'extern "C" void f(const float* x, float* out) { out[0] = x[0]; }\n'
 
@@ -73,3 +73,27 @@ def test_a_launch_plan_is_among_the_settings_and_outlives_other_knob_values() ->
     assert candidate.settings == {"launch": wanted, "scratch": {"part": {"shape": [4]}}}
     again = parse_kernel(settled_source(candidate.with_values("tune", N=4)), "cuda")
     assert (again.settings, again.chosen) == (candidate.settings, {"N": 4})
+
+
+def test_a_cuda_file_is_python_where_its_header_is() -> None:
+    code = 'extern "C" __global__ void scale(float *x) {}'
+    launcher = (
+        f"# /// kopt\n# language = 'cuda'\n# ///\nSOURCE = '{code}'\ndef kernel_function(x): pass\n"
+    )
+    assert parse_kernel(launcher, "cuda").entry == "kernel_function"
+    assert suffix_of(launcher, "cuda") == ".py"
+    planned = f"// /// kopt\n// grid = 1\n// ///\n{code}\n"
+    assert parse_kernel(planned, "cuda").entry == "scale"
+    assert suffix_of(planned, "cuda") == suffix_of(code, "cuda") == ".cu"
+    with pytest.raises(KernelFileError, match="no class ModelNew"):
+        parse_kernel(launcher.replace("kernel_function", "other"), "cuda")
+
+
+@pytest.mark.parametrize(
+    ("language", "suffix"), [("cpp", ".cpp"), ("triton", ".py"), ("torch", ".py"), ("no", ".txt")]
+)
+def test_other_languages_have_one_form(language: str, suffix: str) -> None:
+    for mark in ("#", "//"):
+        source = f"{mark} /// kopt\n{mark} ///\n"
+        assert suffix_of(source, language) == suffix
+        assert is_python(source, language) is (suffix == ".py")

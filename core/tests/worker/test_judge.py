@@ -26,8 +26,8 @@ from kopt.testing.processes import eventually, marked
 from kopt.worker import client
 from kopt.worker.client import LocalEvaluator
 from kopt.worker.device_lock import DeviceLock
-from kopt.worker.judge import Judge
 from kopt.worker.settings import JudgeSettings
+from kopt.worker.stopwatch import Stopwatch
 
 HIDE = """
 import os, time
@@ -288,6 +288,7 @@ import sys
 from kopt.model.candidate import Candidate
 from kopt.worker.client import LocalEvaluator
 from kopt.worker.settings import JudgeSettings
+from kopt.worker.stopwatch import Stopwatch
 
 evaluator = LocalEvaluator(JudgeSettings.model_validate_json(sys.argv[1]))
 evaluator.open()
@@ -325,9 +326,9 @@ def test_a_copy_timed_on_a_busy_machine_wrongs_no_kernel(
     opening_ms: float, now_ms: float, credible: bool
 ) -> None:
     """The floor is the faster of the copy at opening and one timed when it matters."""
-    judge = object.__new__(Judge)  # its clock alone is asked
-    judge._copy_ms = {"default": opening_ms}
-    judge.reference = SimpleNamespace(copy_ms=lambda nbytes: now_ms)  # type: ignore[assignment]
+    watch = object.__new__(Stopwatch)  # its floor alone is asked
+    watch.copy_ms = {"default": opening_ms}
+    watch.reference = SimpleNamespace(copy_ms=lambda nbytes: now_ms)  # type: ignore[assignment]
     pair = PairedSamples(
         baseline="eager", launches=1, baseline_launches=1, samples_ms=(1.0,),
         baseline_samples_ms=(1.0,), speedup=Interval(median=1.0, low=1.0, high=1.0),
@@ -337,9 +338,9 @@ def test_a_copy_timed_on_a_busy_machine_wrongs_no_kernel(
         pairs=(pair,),
     )  # fmt: skip
     if credible:
-        judge._check_floor(found)
+        watch._check_floor(found)
     else:
         with pytest.raises(CandidateError) as caught:
-            judge._check_floor(found)
+            watch._check_floor(found)
         assert caught.value.status is Status.TIMING_NOT_CREDIBLE
-    assert judge._copy_ms["default"] == now_ms
+    assert watch.copy_ms["default"] == now_ms

@@ -75,7 +75,7 @@ def build(
     if output is not None:
         show_listings(built, dump, output)
     if as_json:
-        print_json(_as_json(candidate, loaded.name, built))
+        print_json(_as_json(candidate, loaded.name, built, listings=output is None))
     elif dump is None or output is not None:
         print_resources(built)
     else:
@@ -105,8 +105,13 @@ def with_knobs(candidate: Candidate, texts: Sequence[str]) -> Candidate:
     return candidate.with_values(candidate.strategy, **values) if values else candidate
 
 
-def _as_json(candidate: Candidate, problem: str, built: Sequence[Compiled]) -> dict[str, Any]:
+def _as_json(
+    candidate: Candidate, problem: str, built: Sequence[Compiled], *, listings: bool
+) -> dict[str, Any]:
+    targets = [each.to_json() for each in built]
+    if not listings:
+        targets = [{**each, "listings": {}} for each in targets]
     return {
         "schema": 1, "problem": problem, "id": candidate.id, "language": candidate.language,
-        "knobs": candidate.chosen, "targets": [each.to_json() for each in built],
+        "knobs": candidate.chosen, "targets": targets,
     }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -11,16 +12,33 @@ from kopt.model.record import Record, content_id
 KnobValue = bool | int | float | str
 
 
+class Edit(Record):
+    """A place of the source and what stands there for each choice of a knob."""
+
+    start: int = Field(ge=0)
+    """Of the replaced text, in characters from the beginning of the source."""
+    end: int
+    texts: tuple[str, ...]
+    """One for each of the knob's choices, in their order."""
+
+
 class Knob(Record):
-    """A tunable that the source declares, with the values worth trying."""
+    """A tunable with the values worth trying: declared by the source, or found in it.
+
+    A declared knob's value is passed to the kernel. One that was found has ``edits``: its value is
+    written into the source before that is built.
+    """
 
     default: KnobValue
     choices: tuple[KnobValue, ...]
+    edits: tuple[Edit, ...] = ()
 
     @model_validator(mode="after")
     def _default_is_a_choice(self) -> Knob:
         if self.default not in self.choices:
             raise ValueError(f"default {self.default!r} is not among choices {self.choices!r}")
+        if any(len(edit.texts) != len(self.choices) for edit in self.edits):
+            raise ValueError("an edit has not one text for each choice")
         return self
 
 
@@ -52,12 +70,38 @@ class Candidate(Record):
                 raise ValueError(f"value for {name!r}, which is no declared knob")
             if value not in self.knobs[name].choices:
                 raise ValueError(f"{name}={value!r} is not among {self.knobs[name].choices!r}")
+        _refuse_overlaps(self.source, self.knobs)
         return self
 
     @property
     def chosen(self) -> dict[str, KnobValue]:
         """Every knob's value, the default where none was set."""
         return {name: self.values.get(name, knob.default) for name, knob in self.knobs.items()}
+
+    @property
+    def text(self) -> str:
+        """The source as it is built and kept: with the values of the knobs that were found in it.
+
+        At their defaults it is the source.
+        """
+        places = sorted(
+            (edit.start, edit.end, edit.texts[knob.choices.index(self.chosen[name])])
+            for name, knob in self.knobs.items() for edit in knob.edits
+        )  # fmt: skip
+        parts, done = [], 0
+        for start, end, text in places:
+            parts += [self.source[done:start], text]
+            done = end
+        return "".join([*parts, self.source[done:]])
+
+    @property
+    def passed(self) -> dict[str, KnobValue]:
+        """The values of the declared knobs: what a kernel is given."""
+        return {name: v for name, v in self.chosen.items() if not self.knobs[name].edits}
+
+    def with_knobs(self, knobs: Mapping[str, Knob]) -> Candidate:
+        """Return the same candidate with knobs that were found in it; errors as the constructor's."""
+        return Candidate(**{**dict(self), "knobs": dict(knobs)})
 
     @property
     def structure(self) -> str:
@@ -85,3 +129,13 @@ class Candidate(Record):
             source, self.language, entry=self.entry, parents=(self.id,), strategy=strategy,
             idea=idea,
         )  # fmt: skip
+
+
+def _refuse_overlaps(source: str, knobs: Mapping[str, Knob]) -> None:
+    """Raise ValueError where edits lie outside the source or over one another."""
+    done = 0
+    edits = (edit for knob in knobs.values() for edit in knob.edits)
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        if not done <= edit.start <= edit.end <= len(source):
+            raise ValueError(f"edit {edit.start}:{edit.end} lies over another or outside the source")
+        done = edit.end

@@ -78,6 +78,8 @@ def language_of(path: Path, source: str) -> str:
 def _knob(name: str, value: object) -> Knob:
     if isinstance(value, list) and value:
         value = {"default": value[0], "choices": value}
+    if isinstance(value, dict) and "edits" in value:
+        raise KernelFileError(f"knob {name!r}: a header declares default and choices only")
     try:
         return Knob.model_validate(value)
     except ValidationError as error:
@@ -116,8 +118,10 @@ def parse_kernel(
 def settled_source(candidate: Candidate) -> str:
     """Return the source with the chosen knob values as its header's defaults.
 
-    Whoever reads the file gets what was measured: ``parse_kernel(...).chosen`` is the candidate's.
+    Values of knobs that were found in the source are written where they were found. Whoever reads the file gets what was measured: ``parse_kernel(...).chosen`` is the candidate's.
     """
+    if any(knob.edits for knob in candidate.knobs.values()):
+        return candidate.text
     if not candidate.values:
         return candidate.source
     import tomlkit

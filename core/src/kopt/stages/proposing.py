@@ -25,12 +25,12 @@ def propose(
 ) -> list[Candidate]:
     """Return new candidates of all parents, taking turns so that none is starved.
 
-    Dropped: what was evaluated already, by id or by source after normalising, and doubles.
+    One that declares no knobs gets those that its backend finds. Dropped: what was evaluated already, by id or by source after normalising, and doubles.
     """
     seen = {fingerprint(evaluation.candidate) for evaluation in history}
     lists = [
         [
-            _signed(proposed.candidate, proposed.plugin)
+            _tunable(hooks, _signed(proposed.candidate, proposed.plugin))
             for proposed in hooks.kopt_propose(
                 problem, signature, target, parent, list(diagnoses), history
             )
@@ -44,6 +44,14 @@ def _signed(candidate: Candidate, plugin: str) -> Candidate:
     if candidate.strategy != "user":
         return candidate
     return candidate.model_copy(update={"strategy": plugin})
+
+
+def _tunable(hooks: Hooks, candidate: Candidate) -> Candidate:
+    """Return a candidate with its knobs: those that it declares, else what a backend finds."""
+    if candidate.knobs:
+        return candidate
+    found = hooks.kopt_tunables(candidate)
+    return candidate.with_knobs(found) if found else candidate
 
 
 def _fresh(

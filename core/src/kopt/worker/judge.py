@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import secrets
 import threading
@@ -17,14 +16,10 @@ from kopt.evaluator import Compiled, Opening
 from kopt.hooks import Hooks
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Build, Evaluation
-from kopt.model.measurement import Measurement, WorkloadMeasurement
 from kopt.model.oracle import OracleReport
 from kopt.model.reference import InputSet
 from kopt.model.sanitizer import SANITIZER_SECONDS, SanitizerReport
-from kopt.model.values import CallClaim
-from kopt.model.verification import StageResult, Status, Verification
-from kopt.stages import measuring
-from kopt.stages.measuring import Plan
+from kopt.model.verification import Status, Verification
 from kopt.worker import device_sanitizer
 from kopt.worker.ahead import TargetBuild
 from kopt.worker.baselines import BaselineBench
@@ -32,8 +27,9 @@ from kopt.worker.device_lock import DeviceLock
 from kopt.worker.pool import ProcessPool, ProcessRecipe
 from kopt.worker.process import CandidateProcess
 from kopt.worker.settings import JudgeSettings
+from kopt.worker.stopwatch import Stopwatch
 from kopt.worker.timing_inputs import TimingInputs
-from kopt.worker.trial import ProcessTrial, TimedTrial
+from kopt.worker.trial import ProcessTrial
 from kopt.worker.twins import Twins
 
 Depth = Literal["search", "winner"]
@@ -57,8 +53,9 @@ class Judge:
         self._turn = threading.Lock()
         self.rng = random.Random(settings.seed)
         self.timing = TimingInputs(reference)
-        self.best_speedup = 0.0
-        self._copy_ms: dict[str, float] = {}
+        self._stopwatch = Stopwatch(
+            self._hooks, reference, self._lock, self._bench, self.timing, self.rng
+        )
         self._twins = Twins()
 
     def _recipe(self) -> ProcessRecipe:
@@ -84,7 +81,7 @@ class Judge:
             raise ProblemError(f"no baseline of {self._settings.problem.name!r} runs: {reasons}")
         with self._lock.exclusive():
             baselines = self._bench.time(verified)
-            copies = self._copy_ms = {
+            copies = self._stopwatch.copy_ms = {
                 name: self.reference.copy_ms(signature.compulsory_bytes)
                 for name, signature in self.reference.signature.workloads.items()
             }
@@ -181,7 +178,7 @@ class Judge:
         if not fresh and (twin := self._twins.of(trial.candidate, trial.build)):
             return twin  # compiled by its first call
         if timed:
-            measurement, stages = self.time(trial, everything=fresh)
+            measurement, stages = self._stopwatch.time(trial, everything=fresh)
             first, *others = parts["verifications"]
             kept = first.model_copy(update={"stages": (*first.stages, *stages)})
             parts["verifications"] = (kept, *others)
@@ -244,83 +241,6 @@ class Judge:
         if not verdicts:
             raise WorkerError("no verifier gave a verdict: is a verifier plugin configured?")
         return verdicts
-
-    def time(
-        self, trial: ProcessTrial, *, everything: bool
-    ) -> tuple[Measurement, list[StageResult]]:
-        """Time a verified candidate beside the fastest baseline, or beside all of them.
-
-        Also returns what verifiers say of the results of its timed calls. Raises CandidateError
-        where those are wrong, or the times are not credible.
-        """
-        plan = measuring.CONFIRM if everything else self._search_plan()
-        names = self._bench.names if everything else [self._bench.fastest]
-        stages: list[StageResult] = []
-        measured: list[WorkloadMeasurement] = []
-        for workload in self.timing.workloads:
-            bytes_moved = self.reference.signature.workloads[workload.name].compulsory_bytes
-            subject = TimedTrial(trial, self.timing.of(workload.name))
-            with self._lock.exclusive():
-                baselines = {name: self._bench.subject(name, workload.name) for name in names}
-                found = measuring.measure_workload(
-                    workload, bytes_moved, subject, baselines, plan, self.rng
-                )
-                self._check_floor(found)
-                self.timing.check_unchanged()
-                inputs, claim = subject.fresh_block(found.pairs[0].launches, secrets.randbits(31))
-            stages += self._recheck(trial, inputs, claim)
-            if everything:
-                stages += self._recheck_nearly_same(trial, subject, found.pairs[0].launches)
-            measured.append(found)
-        self.timing.check_unchanged()
-        if self.timing.large:
-            self._bench.trim()
-        measurement = measuring.summarise(measured, plan, self._bench.noise).model_copy(
-            update={"setup_ms": trial.setup_ms}
-        )
-        fastest = measurement.speedup[self._bench.fastest].median
-        self.best_speedup = max(self.best_speedup, fastest)
-        return measurement, stages
-
-    def _check_floor(self, found: WorkloadMeasurement) -> None:
-        """Raise CandidateError for a time that no memory gives, by a copy timed now as well.
-
-        The copy of the opening may have met a busy machine, which would wrong an honest kernel.
-        """
-        kept = self._copy_ms.get(found.workload)
-        try:
-            measuring.check_floor(found, kept)
-        except CandidateError:
-            again = min(kept or math.inf, self.reference.copy_ms(found.bytes_moved))
-            self._copy_ms[found.workload] = again
-            measuring.check_floor(found, again)
-
-    def _recheck_nearly_same(
-        self, trial: ProcessTrial, subject: TimedTrial, launches: int
-    ) -> list[StageResult]:
-        """Look again after one element changed; the inputs are as before afterwards."""
-        with self._lock.exclusive():
-            changed = subject.nearly_same_block(launches, secrets.randbits(31))
-        if changed is None:
-            return []
-        try:
-            return self._recheck(trial, *changed)
-        finally:
-            changed[0].restore()
-
-    def _recheck(
-        self, trial: ProcessTrial, inputs: InputSet, claim: CallClaim
-    ) -> list[StageResult]:
-        """Have verifiers judge a timed call's results. Raises CandidateError where one fails."""
-        stages = self._hooks.kopt_recheck(trial, inputs, claim)
-        for stage in stages:
-            if stage.outcome == "fail":
-                raise CandidateError(Status.WRONG, f"{stage.stage}: {stage.evidence}")
-        return stages
-
-    def _search_plan(self) -> Plan:
-        search = measuring.SEARCH
-        return Plan(search.name, search.blocks, search.block_ms, hopeless=self.best_speedup / 1.5)
 
     def baseline_process(self, *, pooled: bool) -> CandidateProcess:
         """Start a process for baselines, which lives as long as the judge."""

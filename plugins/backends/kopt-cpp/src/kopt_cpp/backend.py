@@ -20,6 +20,7 @@ from kopt.runs.binaries import binary_id, launch_id
 from kopt_cpp import headers
 from kopt_cpp.binding import c_arguments, check_required, default_arguments, names_of
 from kopt_cpp.compiler import Compiler, compile_shared, find_compiler
+from kopt_cpp.listing import SOURCE, assembly, sizes
 from kopt_cpp.symbols import foreign_symbols
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _compile(
     compiler: Compiler, candidate: Candidate, flags: list[str], context: BuildContext, key: str
 ) -> Path:
     folder = context.scratch()
-    source = folder / "kernel.cpp"
+    source = folder / SOURCE
     source.write_text(candidate.source, encoding="utf-8")
     log = compile_shared(compiler, source, folder / "kernel.so", flags)
     (folder / "build.log").write_text(log, encoding="utf-8")
@@ -135,6 +136,7 @@ class CppExecutable:
     """A loaded shared library; see kopt.model.executable.Executable."""
 
     timeable = True
+    listing_kinds = ("asm",)
 
     def __init__(
         self, candidate: Candidate, library: Path, compiler: Compiler, flags: list[str],
@@ -148,7 +150,7 @@ class CppExecutable:
                 [candidate.entry, {k: v for k, v in candidate.settings.items() if k != "flags"}],
                 candidate.chosen,
             ),
-            cached=cached, resources={"library_bytes": len(content)},
+            cached=cached, resources=sizes(content),
             log=(library.parent / "build.log").read_text(encoding="utf-8"),
         )  # fmt: skip
         self._candidate = candidate
@@ -189,6 +191,10 @@ class CppExecutable:
         assert isinstance(bound, CppCall)
         call = SanitizedCall(self._candidate.entry, bound.arguments, bound.call, bound.memory)
         return sanitize(self._candidate.source, self._compiler, self._flags, call)
+
+    def listing(self, kind: str, call: CallSpec) -> dict[str, str]:
+        """Return the compiler's assembly of the whole file. Raises CandidateError."""
+        return {SOURCE: assembly(self._compiler, self._candidate.source, self._flags)}
 
     def device_ms(self, calls: list[BoundCall], launches: int) -> float | None:
         """A CPU has no clock of its own."""

@@ -56,8 +56,20 @@ def compile_shared(compiler: Compiler, source: Path, target: Path, flags: list[s
 
     Raises CandidateError (COMPILE_ERROR) with the compiler's own words.
     """
+    return _run(compiler, source, [*flags, "-shared", "-fPIC", "-o", str(target)])
+
+
+def compile_assembly(compiler: Compiler, source: Path, target: Path, flags: list[str]) -> None:
+    """Write the assembly that the same compilation goes through. Raises CandidateError.
+
+    Without link-time optimisation, of which there is no assembly before the linker.
+    """
+    _run(compiler, source, [*flags, "-fPIC", "-fno-lto", "-S", "-o", str(target)])
+
+
+def _run(compiler: Compiler, source: Path, arguments: list[str]) -> str:
     # By its bare name, so that neither messages nor __FILE__ depend on where it is built.
-    command = [compiler.path, *flags, "-shared", "-fPIC", "-o", str(target), source.name]
+    command = [compiler.path, *arguments, source.name]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=source.parent)
     log = _readable(done.stderr, source)
     if done.returncode != 0:

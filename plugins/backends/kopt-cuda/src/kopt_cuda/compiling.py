@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
-from typing import TYPE_CHECKING, Any
+from struct import unpack_from
+from typing import TYPE_CHECKING, Any, Literal
 
 from kopt.errors import CandidateError
 from kopt.model.verification import Status
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
     from kopt_cuda.toolchain import Toolchain
 
+Kind = Literal["cubin", "ptx"]
 CUBIN, LOG, SOURCE, KNOBS = "kernel.cubin", "build.log", FILE, "knobs.h"
 _MOST_LOG = 6000
+_ELF_HEADER_BYTES = 64
 _NOISE = re.compile(
     r"^\s*ptxas\s*(info|\.)|^\s+\d+ bytes stack frame|^\d+ (catastrophic )?errors? detected"
     r"|^Compilation terminated|^\s*$"
@@ -38,21 +41,50 @@ def compile_cubin(
     Raises CandidateError: COMPILE_ERROR with the compiler's words, UNSUPPORTED where it does not
     know the architecture.
     """
+    cubin = _compiled("cubin", toolchain, source, architecture, options, includes, folder)
+    (folder / CUBIN).write_bytes(whole(cubin))
+
+
+def compile_ptx(
+    toolchain: Toolchain, source: str, architecture: str, options: Sequence[str],
+    includes: Sequence[str], folder: Path,
+) -> str:  # fmt: skip
+    """Return the PTX that the same compilation goes through. Raises CandidateError as above."""
+    ptx = _compiled("ptx", toolchain, source, architecture, options, includes, folder)
+    return ptx.decode(errors="replace").rstrip("\0")
+
+
+def _compiled(
+    kind: Kind, toolchain: Toolchain, source: str, architecture: str, options: Sequence[str],
+    includes: Sequence[str], folder: Path,
+) -> bytes:  # fmt: skip
     (folder / SOURCE).write_text(source, encoding="utf-8")
     folders = [f"-I{each}" for each in (*includes, *toolchain.includes)]
     standard = [] if any("-std=" in each for each in options) else ["-std=c++17"]
     arguments = [f"-arch={architecture}", *standard, *options, *folders]
     run = _with_nvrtc if toolchain.kind == "nvrtc" else _with_nvcc
-    cubin, log = run(toolchain, source, arguments, folder)
+    code, log = run(kind, toolchain, source, arguments, folder)
     log = _readable(log.replace("\0", ""), [str(folder), *includes, *toolchain.includes])
     (folder / LOG).write_text(log, encoding="utf-8")
-    if cubin is None:
+    if code is None:
         raise _failure(toolchain, architecture, log)
-    (folder / CUBIN).write_bytes(cubin)
+    return code
+
+
+def whole(cubin: bytes) -> bytes:
+    """Return a cubin with its last byte, which cupy takes for the end of a text and drops.
+
+    The table of segments is at the end; the last byte of its last row is part of a small number.
+    Source: the ELF-64 object file format, version 1.5 (e_phoff, e_phentsize, e_phnum).
+    """
+    if len(cubin) < _ELF_HEADER_BYTES:
+        return cubin
+    start, (size, count) = unpack_from("<Q", cubin, 32)[0], unpack_from("<HH", cubin, 54)
+    return cubin + b"\0" if len(cubin) == start + size * count - 1 else cubin
 
 
 def _with_nvrtc(
-    toolchain: Toolchain, source: str, arguments: list[str], folder: Path
+    kind: Kind, toolchain: Toolchain, source: str, arguments: list[str], folder: Path
 ) -> tuple[bytes | None, str]:
     from cupy.cuda import nvrtc
 
@@ -64,7 +96,8 @@ def _with_nvrtc(
         program: Any = nvrtc.createProgram(source, FILE, texts, names)
         try:
             nvrtc.compileProgram(program, (*arguments, *more, "--ptxas-options=-v"))
-            return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+            made = nvrtc.getCUBIN(program) if kind == "cubin" else nvrtc.getPTX(program)
+            return made, nvrtc.getProgramLog(program)
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program) or str(error)
             if "no-cache" not in log:  # else it is of before that option, and has no cache
@@ -75,19 +108,19 @@ def _with_nvrtc(
 
 
 def _with_nvcc(
-    toolchain: Toolchain, source: str, arguments: list[str], folder: Path
+    kind: Kind, toolchain: Toolchain, source: str, arguments: list[str], folder: Path
 ) -> tuple[bytes | None, str]:
     # Not on the command line: nvcc hands that to a shell, and these are a candidate's words.
     defined = [each[2:].partition("=") for each in arguments if each.startswith("-D")]
     lines = [f"#define {name} {value if equals else 1}\n" for name, equals, value in defined]
     (folder / KNOBS).write_text("".join(lines), encoding="utf-8")
     others = [each for each in arguments if not each.startswith("-D")]
-    others += ["-include", KNOBS, "-Xptxas=-v", "-o", CUBIN]
-    command = [toolchain.path, "-cubin", *others, SOURCE]
+    others += ["-include", KNOBS, "-Xptxas=-v", "-o", f"kernel.{kind}"]
+    command = [toolchain.path, f"-{kind}", *others, SOURCE]
     # By its bare name, so that neither messages nor __FILE__ depend on where it is built.
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    cubin = (folder / CUBIN).read_bytes() if done.returncode == 0 else None
-    return cubin, done.stdout + done.stderr
+    made = (folder / f"kernel.{kind}").read_bytes() if done.returncode == 0 else None
+    return made, done.stdout + done.stderr
 
 
 def _readable(log: str, folders: Sequence[str]) -> str:

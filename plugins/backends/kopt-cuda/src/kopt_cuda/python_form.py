@@ -13,7 +13,7 @@ from kopt.errors import CandidateError
 from kopt.model.evaluation import Build
 from kopt.model.record import content_id
 from kopt.model.verification import Status
-from kopt_cuda.plan import Plan
+from kopt_cuda.plan import Launch, Plan
 from kopt_cuda.python_kernels import CompiledKernels
 from kopt_cuda.python_lines import FILE, candidate_error
 from kopt_torch.executable import PythonExecutable
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 def refuse_plan(candidate: Candidate) -> None:
     """Raise CandidateError where the header also has a launch plan, which nothing would follow."""
-    if planned := sorted(set(candidate.settings) & set(Plan.model_fields)):
+    planned = sorted(set(candidate.settings) & {*Plan.model_fields, *Launch.model_fields})
+    if planned:
         raise CandidateError(
             Status.PARSE_ERROR,
             f"{FILE}: {planned[0]} in the header is of a launch plan, and in this file the Python "

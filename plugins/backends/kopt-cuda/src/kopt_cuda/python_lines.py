@@ -29,13 +29,14 @@ def file_line(source: str, code: str, line: int) -> int | None:
     texts = code.splitlines()
     if not 0 < line <= len(texts) or not (text := texts[line - 1].strip()):
         return None
-    found = set()
-    for literal in _literals(source):
-        span = range(literal.lineno, (literal.end_lineno or literal.lineno) + 1)
-        if str(literal.value) == code:
-            return _within(source, span, span.start + line - 1, text)
-        if (place := _within(source, span, None, text)) is not None:
-            found.add(place)
+    lines, literals = source.splitlines(), list(_literals(source))
+    for literal in literals:
+        guess = literal.lineno + line - 1
+        if literal.value == code and guess <= len(lines) and text in lines[guess - 1]:
+            return guess
+    inside = {number for each in literals for number in _span(each) if text in lines[number - 1]}
+    whole = {number for number in inside if lines[number - 1].strip() == text}
+    found = whole or inside
     return found.pop() if len(found) == 1 else None
 
 
@@ -49,13 +50,8 @@ def _literals(source: str) -> Iterator[ast.Constant]:
             yield node
 
 
-def _within(source: str, span: range, guess: int | None, text: str) -> int | None:
-    """Return the line of a span that has the text: the guess where it has, else the only one."""
-    lines = source.splitlines()
-    if guess is not None and guess in span and text in lines[guess - 1]:
-        return guess
-    places = [number for number in span if text in lines[number - 1]]
-    return places[0] if len(places) == 1 else None
+def _span(literal: ast.Constant) -> range:
+    return range(literal.lineno, (literal.end_lineno or literal.lineno) + 1)
 
 
 def in_file(log: str, code: str, source: str, names: tuple[str, ...]) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kopt.model.values import TensorRef
     from kopt_cuda.architectures import Architecture
 
-_CUDA = torch.device("cuda", 0)
+_READS = {torch.Tensor.is_cuda.__get__: True, torch.Tensor.device.__get__: torch.device("cuda", 0)}
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,8 @@ class _AsCuda(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func is torch.Tensor.is_cuda.__get__:
-            return True
-        if func is torch.Tensor.device.__get__:
-            return _CUDA
+        if func in _READS:
+            return _READS[func]
         if func is torch.Tensor.cuda:
             return args[0].to("meta")
         kwargs = {name: _moved(value) for name, value in (kwargs or {}).items()}

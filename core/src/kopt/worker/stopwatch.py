@@ -1,0 +1,112 @@
+"""Timing a verified candidate beside the baselines, and looking again at what it computed then."""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+
+from kopt.errors import CandidateError
+from kopt.hooks import Hooks
+from kopt.model.measurement import Measurement, WorkloadMeasurement
+from kopt.model.reference import InputSet, Reference
+from kopt.model.values import CallClaim
+from kopt.model.verification import StageResult, Status
+from kopt.stages import measuring
+from kopt.stages.measuring import Plan
+from kopt.worker.baselines import BaselineBench
+from kopt.worker.device_lock import DeviceLock
+from kopt.worker.timing_inputs import TimingInputs
+from kopt.worker.trial import ProcessTrial, TimedTrial
+
+
+class Stopwatch:
+    """Times candidates of one problem, alone on the device."""
+
+    def __init__(
+        self, hooks: Hooks, reference: Reference, lock: DeviceLock, bench: BaselineBench,
+        timing: TimingInputs, rng: random.Random,
+    ) -> None:  # fmt: skip
+        self._hooks, self.reference, self._lock = hooks, reference, lock
+        self._bench, self.timing, self.rng = bench, timing, rng
+        self.best_speedup = 0.0
+        """The best median of this session over the fastest baseline."""
+        self.copy_ms: dict[str, float] = {}
+        """What a plain copy of a workload's compulsory bytes takes, by workload."""
+
+    def time(
+        self, trial: ProcessTrial, *, everything: bool
+    ) -> tuple[Measurement, list[StageResult]]:
+        """Time a verified candidate beside the fastest baseline, or beside all of them.
+
+        Also returns what verifiers say of the results of its timed calls. Raises CandidateError
+        where those are wrong, or the times are not credible.
+        """
+        plan = measuring.CONFIRM if everything else self._search_plan()
+        names = self._bench.names if everything else [self._bench.fastest]
+        stages: list[StageResult] = []
+        measured: list[WorkloadMeasurement] = []
+        for workload in self.timing.workloads:
+            bytes_moved = self.reference.signature.workloads[workload.name].compulsory_bytes
+            subject = TimedTrial(trial, self.timing.of(workload.name))
+            with self._lock.exclusive():
+                baselines = {name: self._bench.subject(name, workload.name) for name in names}
+                found = measuring.measure_workload(
+                    workload, bytes_moved, subject, baselines, plan, self.rng
+                )
+                self._check_floor(found)
+                self.timing.check_unchanged()
+                inputs, claim = subject.fresh_block(found.pairs[0].launches, secrets.randbits(31))
+            stages += self._recheck(trial, inputs, claim)
+            if everything:
+                stages += self._recheck_nearly_same(trial, subject, found.pairs[0].launches)
+            measured.append(found)
+        self.timing.check_unchanged()
+        if self.timing.large:
+            self._bench.trim()
+        measurement = measuring.summarise(measured, plan, self._bench.noise).model_copy(
+            update={"setup_ms": trial.setup_ms}
+        )
+        fastest = measurement.speedup[self._bench.fastest].median
+        self.best_speedup = max(self.best_speedup, fastest)
+        return measurement, stages
+
+    def _check_floor(self, found: WorkloadMeasurement) -> None:
+        """Raise CandidateError for a time that no memory gives, by a copy timed now as well.
+
+        The copy of the opening may have met a busy machine, which would wrong an honest kernel.
+        """
+        kept = self.copy_ms.get(found.workload)
+        try:
+            measuring.check_floor(found, kept)
+        except CandidateError:
+            again = min(kept or math.inf, self.reference.copy_ms(found.bytes_moved))
+            self.copy_ms[found.workload] = again
+            measuring.check_floor(found, again)
+
+    def _recheck_nearly_same(
+        self, trial: ProcessTrial, subject: TimedTrial, launches: int
+    ) -> list[StageResult]:
+        """Look again after one element changed; the inputs are as before afterwards."""
+        with self._lock.exclusive():
+            changed = subject.nearly_same_block(launches, secrets.randbits(31))
+        if changed is None:
+            return []
+        try:
+            return self._recheck(trial, *changed)
+        finally:
+            changed[0].restore()
+
+    def _recheck(
+        self, trial: ProcessTrial, inputs: InputSet, claim: CallClaim
+    ) -> list[StageResult]:
+        """Have verifiers judge a timed call's results. Raises CandidateError where one fails."""
+        stages = self._hooks.kopt_recheck(trial, inputs, claim)
+        for stage in stages:
+            if stage.outcome == "fail":
+                raise CandidateError(Status.WRONG, f"{stage.stage}: {stage.evidence}")
+        return stages
+
+    def _search_plan(self) -> Plan:
+        search = measuring.SEARCH
+        return Plan(search.name, search.blocks, search.block_ms, hopeless=self.best_speedup / 1.5)
