@@ -30,32 +30,36 @@ def print_resources(built: Sequence[Compiled]) -> None:
 
 def gpu_table(built: Iterable[Compiled]) -> Any:
     """Return a row per kernel and target."""
-    from rich.markup import escape
-
     from kopt.cli.output import plain_table
 
     table = plain_table("KERNEL", "TARGET", "REGISTERS>", "SPILLS B>", "SHARED B>", "LIMITS")
     for each in built:
         counts = Counter(kernel.get("name") for kernel in each.kernels)
         for kernel in each.kernels:
-            row = _row(kernel, each.target, several=counts[kernel.get("name")] > 1)
-            table.add_row(*map(escape, row))
+            several = counts[kernel.get("name")] > 1
+            table.add_row(*_row(kernel, each.target, several=several))
     return table
 
 
 def _row(kernel: dict[str, Any], target: str, *, several: bool) -> list[str]:
+    """Return the cells; a spill and what exceeds a limit stand out on a terminal."""
+    from rich.markup import escape
+
     name = str(kernel.get("name", ""))
+    spills = _figure(kernel, "spill_bytes")
+    exceeded = "; ".join(map(str, kernel.get("limits_exceeded", ())))
     return [
-        f"{name} {_setting(kernel)}".rstrip() if several else name, target,
-        _figure(kernel, "registers"), _figure(kernel, "spill_bytes"),
-        _figure(kernel, "shared_bytes"),
-        "; ".join(map(str, kernel.get("limits_exceeded", ()))) or "within",
+        escape(f"{name} {_setting(kernel)}".rstrip() if several else name), target,
+        _figure(kernel, "registers"), f"[yellow]{spills}[/]" if spills not in "0?" else spills,
+        _figure(kernel, "shared_bytes"), f"[red]{escape(exceeded)}[/]" if exceeded else "within",
     ]  # fmt: skip
 
 
 def _figure(kernel: dict[str, Any], name: str) -> str:
+    from rich.markup import escape
+
     value = kernel.get(name)
-    return "?" if value is None else str(value)
+    return "?" if value is None else escape(str(value))
 
 
 def _setting(kernel: dict[str, Any]) -> str:

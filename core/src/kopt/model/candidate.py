@@ -94,11 +94,6 @@ class Candidate(Record):
             done = end
         return "".join([*parts, self.source[done:]])
 
-    @property
-    def passed(self) -> dict[str, KnobValue]:
-        """The values of the declared knobs: what a kernel is given."""
-        return {name: v for name, v in self.chosen.items() if not self.knobs[name].edits}
-
     def with_knobs(self, knobs: Mapping[str, Knob]) -> Candidate:
         """Return the same candidate with knobs that were found in it; errors as the constructor's."""
         return Candidate(**{**dict(self), "knobs": dict(knobs)})
@@ -137,5 +132,7 @@ def _refuse_overlaps(source: str, knobs: Mapping[str, Knob]) -> None:
     edits = (edit for knob in knobs.values() for edit in knob.edits)
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
         if not done <= edit.start <= edit.end <= len(source):
-            raise ValueError(f"edit {edit.start}:{edit.end} lies over another or outside the source")
+            raise ValueError(
+                f"edit {edit.start}:{edit.end} lies over another or outside the source"
+            )
         done = edit.end

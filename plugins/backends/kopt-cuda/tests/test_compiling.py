@@ -11,8 +11,9 @@ from kopt.errors import CandidateError
 from kopt.model.verification import Status
 
 SCALE = (Path(__file__).parent / "scale.cu").read_text(encoding="utf-8")
-KERNELS = Path(__file__).parent / "kernels"
-FILES = sorted(KERNELS.glob("*.cu"))
+EXAMPLES = Path(__file__).parents[4] / "examples"
+CLUSTER = EXAMPLES / "cuda-cluster" / "cluster_softmax.cu"
+FILES = sorted(EXAMPLES.glob("cuda-*/*.cu"))
 COMPILERS = ["nvrtc", "nvcc"]
 SPILLING = """\
 // /// kopt
@@ -66,7 +67,7 @@ def test_the_readmes_kernel_compiles(build, calls):
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_a_cluster_kernel_counts_static_and_dynamic_shared_memory(build, calls, compiler):
-    executable = build(KERNELS / "cluster_softmax.cu", compiler=compiler)
+    executable = build(CLUSTER, compiler=compiler)
     (kernel,) = executable.ahead_of_time(call_for("cluster_softmax.cu", calls))
     assert kernel.cluster == (4, 1, 1)
     assert kernel.grid == (256, 1, 1)
@@ -75,10 +76,11 @@ def test_a_cluster_kernel_counts_static_and_dynamic_shared_memory(build, calls, 
 
 
 def test_clusters_are_refused_where_there_are_none(build):
-    with pytest.raises(
-        CandidateError, match=r"kernel\.cu:\d+: sm_80 has no thread-block"
-    ) as caught:
-        build(KERNELS / "cluster_softmax.cu", "sm_80")
+    lines = CLUSTER.read_text(encoding="utf-8").splitlines()
+    line = lines.index('// cluster = ["BLOCKS"]') + 1
+    wanted = rf"kernel\.cu:{line}: sm_80 has no thread-block"
+    with pytest.raises(CandidateError, match=wanted) as caught:
+        build(CLUSTER, "sm_80")
     assert caught.value.status is Status.UNSUPPORTED
 
 

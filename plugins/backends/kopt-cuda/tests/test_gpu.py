@@ -13,7 +13,7 @@ from kopt.model.verification import Status
 from kopt_torch.tensors import NAMES
 
 SCALE = (Path(__file__).parent / "scale.cu").read_text(encoding="utf-8")
-KERNELS = Path(__file__).parent / "kernels"
+EXAMPLES = Path(__file__).parents[4] / "examples"
 pytestmark = pytest.mark.gpu
 
 
@@ -58,7 +58,7 @@ def result(executable, out, **tensors):
 
 def test_softmax_is_right_and_timed(build, here):
     x = torch.randn(512, 8192, device="cuda", dtype=torch.float16)
-    executable = build(KERNELS / "softmax.cu", here, gpu=True)
+    executable = build(EXAMPLES / "cuda-softmax" / "softmax.cu", here, gpu=True)
     found = result(executable, torch.zeros_like(x), x=x)
     wanted = torch.softmax(x.float(), -1)
     assert torch.allclose(found.float(), wanted, rtol=2e-3, atol=1e-6)
@@ -67,7 +67,7 @@ def test_softmax_is_right_and_timed(build, here):
 def test_rms_norm_is_right_and_timed(build, here):
     x = torch.randn(512, 8192, device="cuda", dtype=torch.float16)
     weight = torch.randn(8192, device="cuda", dtype=torch.float16)
-    executable = build(KERNELS / "rms_norm.cu", here, gpu=True)
+    executable = build(EXAMPLES / "cuda-rms-norm" / "rms_norm.cu", here, gpu=True)
     found = result(executable, torch.zeros_like(x), x=x, weight=weight)
     wide = x.float()
     wanted = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6) * weight.float()
@@ -80,7 +80,7 @@ def test_a_cluster_shares_a_row_that_no_block_holds(build, here, blocks):
         pytest.skip("clusters begin with sm_90")
     columns = 100_000  # 400 kB: more than one block's shared memory
     x = torch.randn(64, columns, device="cuda")
-    path = KERNELS / "cluster_softmax.cu"
+    path = EXAMPLES / "cuda-cluster" / "cluster_softmax.cu"
     executable = build(path, here, gpu=True, knobs={"BLOCKS": blocks})
     found = result(executable, torch.zeros_like(x), x=x)
     assert torch.allclose(found, torch.softmax(x, -1), rtol=1e-4, atol=1e-9)

@@ -136,10 +136,11 @@ def _invalid(source: str, error: ValidationError) -> CandidateError:
 
 
 def line_of(source: str, *words: object, launch: int | None = None) -> int | None:
-    """Return the first line of the source with one of ``words``, from a launch of the plan on."""
+    """Return the first line with one of ``words``, from the header or a launch of its plan on."""
     lines = source.splitlines()
+    header = next((n for n, line in enumerate(lines) if re.match(r"\s*//\s*///", line)), 0)
     starts = [n for n, line in enumerate(lines) if re.match(r"\s*//\s*\[\[launch\]\]", line)]
-    first = starts[launch] if launch is not None and launch < len(starts) else 0
+    first = starts[launch] if launch is not None and launch < len(starts) else header
     for word in words:
         wanted = re.compile(rf"(?<![\w.]){re.escape(str(word))}(?!\w)")
         for number, line in enumerate(lines[first:], first + 1):

@@ -30,6 +30,9 @@ class TorchBackend:
         max_autotune: bool | None = None
         """Whether it also is in mode max-autotune (without CUDA graphs); None: on a GPU only."""
 
+        vendor: bool = True
+        """Whether, on a GPU, cuDNN with its switches is a baseline of problems that convolve."""
+
     def __init__(self, options: Options) -> None:
         self.options = options
 
@@ -61,6 +64,10 @@ class TorchBackend:
         tuned = self.options.max_autotune
         if self.options.compile and (device == "cuda" if tuned is None else tuned):
             modes.append("torch.compile-max-autotune")
+        if self.options.vendor and device == "cuda":
+            from kopt_torch.vendor import convolves
+
+            modes += ["vendor", "vendor-channels-last"] if convolves(problem) else []
         for pooled in (False, True) if device == "cpu" else (False,):
             for mode in modes:
                 yield _baseline(problem, mode, pooled=pooled)
@@ -84,6 +91,10 @@ class TorchBackend:
             from kopt_torch.compiled import compiled
 
             entry = compiled(entry, tuned=mode.endswith("max-autotune"))
+        elif mode.startswith("vendor"):
+            from kopt_torch.vendor import switched
+
+            entry = switched(entry, channels_last=mode.endswith("channels-last"))
         build = Build(
             backend="torch", binary_id=candidate.id, seconds=monotonic() - start, cached=False
         )

@@ -177,7 +177,9 @@ class OpenTensors:
         whole = flat[: flat.numel() // size * size].view(DTYPES[ref.dtype])
         shared = whole.as_strided(ref.shape, ref.strides)
         if shared.is_cuda and self._memory.private:
-            return self._copies.setdefault(ref, _copied(shared))
+            if ref not in self._copies:
+                self._copies[ref] = _copied(shared)
+            return self._copies[ref]
         return shared
 
     def close(self, segments: list[int]) -> None:

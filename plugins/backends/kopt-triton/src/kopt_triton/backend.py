@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import kopt
@@ -11,7 +11,7 @@ from kopt.model.verification import Status
 from kopt_triton.checks import installed, machine_checks
 
 if TYPE_CHECKING:
-    from kopt.model.candidate import Candidate
+    from kopt.model.candidate import Candidate, Knob
     from kopt.model.check import Check
     from kopt.model.executable import BuildContext, Executable
 
@@ -26,6 +26,15 @@ class TritonBackend:
     def kopt_check(self) -> Iterable[Check]:
         """Say whether Triton is there, whether it has a GPU, and what it needs besides."""
         return machine_checks()
+
+    @kopt.hookimpl
+    def kopt_tunables(self, candidate: Candidate) -> Mapping[str, Knob] | None:
+        """Find a Triton source's block sizes, warps, stages and configurations."""
+        if candidate.language != "triton":
+            return None
+        from kopt_triton.tunables import tunables
+
+        return tunables(candidate.source)
 
     @kopt.hookimpl
     def kopt_build(self, candidate: Candidate, context: BuildContext) -> Executable | None:

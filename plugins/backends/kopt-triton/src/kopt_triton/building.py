@@ -13,6 +13,7 @@ from kopt_torch.modules import load_entry
 from kopt_triton.architectures import STAND_IN, named
 from kopt_triton.cuda_stand_in import gpu_stand_in
 from kopt_triton.executable import InterpretedExecutable, TritonExecutable, explained
+from kopt_triton.tunables import applied
 
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
@@ -26,6 +27,7 @@ def build(candidate: Candidate, context: BuildContext) -> TritonExecutable | Int
     Raises CandidateError.
     """
     started = perf_counter()
+    candidate = applied(candidate)
     folder = context.scratch()
     on_gpu = context.device is not None and context.device.kind == "cuda"
     architecture = None if on_gpu else named(context.architecture)
