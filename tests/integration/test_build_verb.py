@@ -167,7 +167,7 @@ def test_cpp_is_built_for_this_machine(home: Path, kopt: Kopt) -> None:
 def test_a_compile_error_fails_with_the_compilers_words(kopt: Kopt) -> None:
     done = kopt("broken.cpp")
     assert done.returncode == 1
-    assert "native: compile-error:" in done.stdout and "kernel.cpp:10:" in done.stdout
+    assert "native: compile-error:" in done.stdout and "kernel.cpp:9:" in done.stdout
 
 
 @pytest.mark.parametrize(

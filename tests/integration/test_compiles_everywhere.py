@@ -122,7 +122,11 @@ def check(kernels: list[Any], target: str) -> None:
 
 @cache
 def signature_of(folder: Path) -> Signature:
-    return TorchReference(kopt.load_problem(folder), "cpu").signature
+    """Return an example's signature with few rows, as their number decides nothing here."""
+    opened = kopt.load_problem(folder)
+    first = opened.workloads[0]
+    fewer = first.model_copy(update={"sizes": {**first.sizes, "rows": 64}})
+    return TorchReference(opened.model_copy(update={"workloads": (fewer,)}), "cpu").signature
 
 
 @pytest.mark.slow

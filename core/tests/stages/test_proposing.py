@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import kopt
 from kopt.hooks import Hooks
-from kopt.model.candidate import Candidate
+from kopt.model.candidate import Candidate, Edit
 from kopt.model.device import Target
 from kopt.model.verification import Status
 from kopt.stages.judging import diagnose
@@ -125,6 +125,42 @@ def test_a_strategy_that_fails_loses_no_other():
             raise ValueError("broken")
 
     assert codes(run(Broken(), Scripted({None: [candidate("a")]}))) == ["a"]
+
+
+class Finds:
+    """A backend that finds one tunable in every source that has a 7."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    @kopt.hookimpl
+    def kopt_tunables(self, candidate):
+        self.asked.append(candidate.source)
+        at = candidate.source.find("7")
+        if at < 0:
+            return {}
+        edit = Edit(start=at, end=at + 1, texts=("7", "8"))
+        return {"SEVEN": kopt.Knob(default=7, choices=(7, 8), edits=(edit,))}
+
+
+def test_a_candidate_that_declares_no_knobs_gets_those_that_are_found():
+    declared = candidate("g(7)", knobs={"N": kopt.Knob(default=1, choices=(1, 2))})
+    finder = Finds()
+    hooks = Hooks.load(
+        [],
+        [
+            ("strategy", Scripted({None: [candidate("f(7)"), candidate("f(6)"), declared]})),
+            ("backend", finder),
+        ],
+    )
+    found = propose(
+        hooks, problems.row_sum(), problems.row_sum_signature(), TARGET, [(None, [])],
+        records.history(()),
+    )  # fmt: skip
+    assert [list(c.knobs) for c in found] == [["SEVEN"], [], ["N"]]
+    assert [c.strategy for c in found] == ["scripted"] * 3
+    assert len(finder.asked) == 2
+    assert found[0].with_values("tuner", SEVEN=8).text == BODY.format("f(8)")
 
 
 def test_nothing_is_proposed_by_nobody():

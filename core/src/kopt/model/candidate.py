@@ -127,12 +127,10 @@ class Candidate(Record):
 
 
 def _refuse_overlaps(source: str, knobs: Mapping[str, Knob]) -> None:
-    """Raise ValueError where edits lie outside the source or over one another."""
-    done = 0
-    edits = (edit for knob in knobs.values() for edit in knob.edits)
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        if not done <= edit.start <= edit.end <= len(source):
-            raise ValueError(
-                f"edit {edit.start}:{edit.end} lies over another or outside the source"
-            )
-        done = edit.end
+    """Raise ValueError where edits lie outside the source, over one another, or at one place."""
+    before = (-1, 0)
+    places = [(edit.start, edit.end) for knob in knobs.values() for edit in knob.edits]
+    for start, end in sorted(places):
+        if (start, end) == before or not before[1] <= start <= end <= len(source):
+            raise ValueError(f"edit {start}:{end} lies over another or outside the source")
+        before = (start, end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -10,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kopt.env import cuda_homes
 from kopt.errors import CandidateError
 from kopt.model.verification import Status
 
@@ -52,12 +52,8 @@ def _sass(cubin: Path) -> str:
 
 def disassemblers() -> Iterator[tuple[str, str]]:
     """Yield path and option of each disassembler that this machine has."""
-    folders = [os.environ.get("PATH", "")]
-    folders += [
-        str(Path(root) / "bin")
-        for name in ("CUDA_HOME", "CUDA_PATH")
-        if (root := os.environ.get(name))
-    ]
+    folders: list[str | None] = [None]  # PATH
+    folders += [str(Path(home) / "bin") for home in cuda_homes()]
     folders += ["/usr/local/cuda/bin", "/opt/cuda/bin"]
     spec = find_spec("triton")
     for place in (spec.submodule_search_locations if spec else None) or ():

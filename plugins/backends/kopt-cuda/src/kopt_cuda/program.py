@@ -79,9 +79,9 @@ class Program:
     def used(self, launches: Sequence[ResolvedLaunch]) -> list[KernelResources]:
         """Return what each launch uses. Raises CandidateError where the GPU would refuse one."""
         found = []
-        for used, fault in self.examined(launches):
-            if fault is not None:
-                raise fault
+        for used, refusal in self.examined(launches):
+            if refusal is not None:
+                raise refusal
             found.append(used)
         return found
 

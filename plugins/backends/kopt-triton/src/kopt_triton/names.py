@@ -115,6 +115,12 @@ def called(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
+def int_of(number: ast.Constant) -> int:
+    """Return the value of an int literal."""
+    assert isinstance(number.value, int)
+    return number.value
+
+
 def _inside(scope: Scope) -> Iterator[ast.AST]:
     """Yield the nodes of a scope, those of the scopes in it left out."""
     waiting: list[ast.AST] = list(ast.iter_child_nodes(scope))

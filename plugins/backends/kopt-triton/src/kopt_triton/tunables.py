@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kopt.model.candidate import Candidate, Edit, Knob
 from kopt_triton.configurations import configuration_knob
 from kopt_triton.launch_sites import Launch, grid_numbers, kernels, launches
-from kopt_triton.names import SourceTree
+from kopt_triton.names import SourceTree, int_of
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 16, 16384
 WARPS = (1, 2, 4, 8, 16)
@@ -75,18 +75,31 @@ def applied(candidate: Candidate) -> Candidate:
 def _constants(tree: SourceTree, sites: list[Launch]) -> Iterator[_Tunable]:
     """Yield what launches give as literals, once for each launch and parameter."""
     for site in sites:
-        blocks = sorted(name for name in site.kernel.constants if name not in _OPTIONS)
-        for parameter in (*blocks, *_OPTIONS):
-            given = site.options.get(parameter)
-            if given is None and not site.open:
-                given = site.kernel.default(parameter)
-            number = tree.literal(given)
-            if number is None or not _is_tunable(parameter, number.value):
+        given = _numbers(tree, site)
+        owned = {id(number) for number in given.values()}
+        grid = list(grid_numbers(tree, site.grid))
+        by_name = {id(number) for number in grid}
+        for parameter, number in given.items():
+            value = int_of(number)
+            if not _is_tunable(parameter, value):
                 continue
-            block = parameter not in _OPTIONS
-            tied = [n for n in grid_numbers(tree, site.grid) if n.value == number.value]
-            numbers = [number, *tied] if block else [number]
-            yield _Tunable(parameter, site.kernel.name, number.value, numbers)
+            numbers = [number]
+            if parameter not in _OPTIONS and id(number) not in by_name:
+                # The grid repeats the value: it has to follow.
+                numbers += [n for n in grid if n.value == value and id(n) not in owned]
+            yield _Tunable(parameter, site.kernel.name, value, numbers)
+
+
+def _numbers(tree: SourceTree, site: Launch) -> dict[str, ast.Constant]:
+    """Return the literals of a launch's constants and options, by parameter."""
+    found = {}
+    for parameter in (*sorted(site.kernel.constants - set(_OPTIONS)), *_OPTIONS):
+        given = site.options.get(parameter)
+        if given is None and not site.open:
+            given = site.kernel.default(parameter)
+        if (number := tree.literal(given)) is not None:
+            found[parameter] = number
+    return found
 
 
 def _insertions(sites: list[Launch]) -> Iterator[_Tunable]:
