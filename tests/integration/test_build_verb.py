@@ -96,10 +96,10 @@ def kopt(home: Path) -> Kopt:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KOPT_")}
     environment = {**kept, "KOPT_CACHE_DIR": str(home / "cache"), "COLUMNS": "80"}
 
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "kopt", "build", "double", *arguments], cwd=home,
-            env=environment, capture_output=True, text=True, timeout=300, check=False,
+            env={**environment, **variables}, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
 
     return call
@@ -119,6 +119,16 @@ def test_a_row_for_each_target(kopt: Kopt, kernel: str) -> None:
     _, *rows = (line.split() for line in done.stdout.splitlines())
     assert [(row[0], row[1]) for row in rows] == [("twice", target) for target in TARGETS]
     assert all(int(row[2]) >= 8 and row[3] == "0" and row[5] == "within" for row in rows)
+
+
+@needs_cuda
+def test_without_a_target_it_is_the_gpu_that_nvidia_smi_lists(kopt: Kopt, tmp_path: Path) -> None:
+    listing = tmp_path / "nvidia-smi"
+    listing.write_text('#!/bin/sh\ncase "$1" in *compute_cap) echo 8.6;; *) echo GPU;; esac\n')
+    listing.chmod(0o755)
+    done = kopt("k.cu", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1].split()[:2] == ["twice", "sm_86"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pydantic import Field
 from kopt._version import __version__
 from kopt.errors import RunStoreError
 from kopt.model.candidate import Candidate
-from kopt.model.kernel_file import SUFFIX_OF, settled_source
+from kopt.model.kernel_file import settled_source, suffix_of
 from kopt.model.problem import Problem
 from kopt.model.record import Record
 from kopt.model.run import Run, RunConfig, RunStatus
@@ -146,7 +146,7 @@ class RunFolder:
 
         Raises RunStoreError.
         """
-        path = self.path / f"best{SUFFIX_OF.get(candidate.language, '.txt')}"
+        path = self.path / f"best{suffix_of(candidate.source, candidate.language)}"
         try:
             write_atomically(path, settled_source(candidate).encode())
         except OSError as error:

@@ -265,3 +265,28 @@ def test_keywords_reach_the_launcher(build, calls):
     call = call.model_copy(update={"arguments": (*call.arguments, by)})
     (used,) = build(source).ahead_of_time(call)
     assert used.name == "scale"
+
+
+def test_listings_are_of_what_was_compiled(build, calls):
+    executable = build(SCALE)
+    (found,) = executable.listing("ptx", calls.vectors()).items()
+    assert found[0] == "scale"
+    assert ".entry scale(" in found[1]
+    other = build(load_kernel(PATH).with_values("test", BLOCK=256))
+    assert other.listing("ptx", calls.vectors())["scale"] != found[1]
+    assert set(executable.listing_kinds) == {"ptx", "sass"}
+    hidden = SCALE.replace("torch.empty_like(x)", "torch.empty_like(x) if x.sum() > 0 else x")
+    with pytest.raises(CandidateError, match="no CUDA source was found"):
+        build(hidden).listing("ptx", calls.vectors())
+
+
+def test_a_header_that_only_kopts_compiler_has_is_warned_of(build, calls):
+    source = SCALE.replace('extern "C"', '#include <cstdint>\nextern "C"')
+    executable = build(source)
+    executable.ahead_of_time(calls.vectors())
+    line = line_of(source, "#include <cstdint>")
+    wanted = f"kernel.py:{line}: warning: <cstdint>: cupy has no standard headers"
+    assert executable.build.log.startswith(wanted)
+    plain = build(SCALE)
+    plain.ahead_of_time(calls.vectors())
+    assert plain.build.log == ""

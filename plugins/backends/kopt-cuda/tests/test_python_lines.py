@@ -62,11 +62,25 @@ def test_a_refused_option_is_in_the_compilers_words():
     assert "no-such-option" in found.detail
 
 
+def test_a_standard_header_is_not_among_cupys():
+    code = "#include <cstdint>\n" + NAMES["SOURCE"]
+    found = candidate_error(refusal(code, "a.cu"), FILE, Path("/nowhere"))
+    assert found.status is Status.COMPILE_ERROR
+    assert "include CUDA's own, as <cuda/std/cstdint>" in found.detail
+
+
 def test_what_was_wrapped_on_its_way_is_looked_into():
     error = refusal(NAMES["SOURCE"], "a.cu")
     wrapped = CandidateError(Status.LAUNCH_FAILED, "importing it raised CompileException")
     wrapped.__cause__ = error
     assert candidate_error(wrapped, FILE, Path("/nowhere")).status is Status.COMPILE_ERROR
+
+
+def test_what_was_said_in_other_words_is_kept():
+    for cause in (None, RuntimeError("size mismatch"), SyntaxError("no")):
+        said = CandidateError(Status.PARSE_ERROR, "the reference's parameters do not fit it")
+        said.__cause__ = cause
+        assert candidate_error(said, FILE, Path("/nowhere")) is said
 
 
 @pytest.mark.parametrize(

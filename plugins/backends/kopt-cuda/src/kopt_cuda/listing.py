@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kopt.env import cuda_homes
 from kopt.errors import CandidateError
@@ -16,7 +16,7 @@ from kopt.model.verification import Status
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kopt_cuda.program import Program
+    from kopt_cuda.program import Recipe
 
 KINDS = ("ptx", "sass")
 _TOOLS = {"nvdisasm": "--print-code", "cuobjdump": "--dump-sass"}
@@ -28,7 +28,26 @@ _NO_TOOL = (
 )
 
 
-def listing_of(program: Program, kind: str) -> str:
+class Compiled(Protocol):
+    """What listings are of, as a Program is."""
+
+    @property
+    def source(self) -> str:
+        """The CUDA source."""
+        ...
+
+    @property
+    def recipe(self) -> Recipe:
+        """How it was compiled."""
+        ...
+
+    @property
+    def cubin(self) -> Path:
+        """The binary's file."""
+        ...
+
+
+def listing_of(program: Compiled, kind: str) -> str:
     """Return the code of a program. ``kind``: one of ``KINDS``. Raises CandidateError."""
     if kind == "ptx":
         with tempfile.TemporaryDirectory() as folder:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter  # bound here: a candidate may replace what the module holds
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import torch
 
@@ -15,11 +16,13 @@ from kopt.model.verification import Status
 from kopt_cuda import limits
 from kopt_cuda.ahead import ELSEWHERE
 from kopt_cuda.architectures import PLAIN_SHARED
-from kopt_cuda.compiling import LOG, compile_cubin, warnings_of
+from kopt_cuda.compiling import CUBIN, LOG, warnings_of
 from kopt_cuda.includes import contents
+from kopt_cuda.listing import KINDS, listing_of
 from kopt_cuda.plan import FILE as CUDA_FILE
+from kopt_cuda.program import Recipe
 from kopt_cuda.python_form import explained, identity, refuse_plan
-from kopt_cuda.python_lines import FILE, in_file
+from kopt_cuda.python_lines import FILE, in_file, missing_headers
 from kopt_cuda.python_stand_in import Code, MetaTensors, NotedLaunch, Notes
 from kopt_cuda.resources import KernelResources, resources_of
 from kopt_torch.executable import PythonExecutable
@@ -62,6 +65,21 @@ def build_ahead(
     return PythonAheadExecutable(build, entry, candidate, folder, notes, compiler)
 
 
+@dataclass(frozen=True)
+class CompiledCode:
+    """One source and what was made of it."""
+
+    source: str
+    recipe: Recipe
+    folder: Path
+    kernels: dict[str, KernelResources]
+
+    @property
+    def cubin(self) -> Path:
+        """The binary's file."""
+        return self.folder / CUBIN
+
+
 class Compiler:
     """Compiles what was noted for one architecture, as cupy would there."""
 
@@ -71,7 +89,7 @@ class Compiler:
         self._source, self._context, self._toolchain = source, context, toolchain
         self.architecture = architecture
         self.warnings = ""
-        self._done: dict[Code, dict[str, KernelResources]] = {}
+        self._done: dict[Code, CompiledCode] = {}
 
     def compile(self, notes: Notes) -> None:
         """Compile what is new. Raises CandidateError, with lines of the candidate's file."""
@@ -83,11 +101,11 @@ class Compiler:
 
     def kernels(self) -> list[KernelResources]:
         """Return what each kernel uses by itself."""
-        return [each for part in self._done.values() for each in part.values()]
+        return [each for part in self._done.values() for each in part.kernels.values()]
 
     def kernel(self, code: Code, name: str, line: int | None) -> KernelResources:
         """Return a kernel by its name. Raises CandidateError where there is none."""
-        found = self._done[code]
+        found = self._done[code].kernels
         if name in found:
             return found[name]
         base = name.partition("<")[0].rpartition("::")[2].strip()
@@ -101,47 +119,56 @@ class Compiler:
             'extern "C" __global__ void',
         )
 
-    def _compiled(self, code: Code, line: int | None) -> dict[str, KernelResources]:
+    def listings(self, kind: str) -> dict[str, str]:
+        """Return the code of each source, by the kernels in it. Raises CandidateError."""
+        found: dict[str, str] = {}
+        for part in self._done.values():
+            name = " ".join(part.kernels) or "no kernel"
+            found[f"{name} ({len(found) + 1})" if name in found else name] = listing_of(part, kind)
+        return found
+
+    def _compiled(self, code: Code, line: int | None) -> CompiledCode:
         import cupy
 
-        includes = [str(Path(cupy.__file__).parent / "_core" / "include")]
+        includes = (str(Path(cupy.__file__).parent / "_core" / "include"),)
         options = [*code.options, "-ftz=true"]  # cupy adds it to whatever is asked for
         if self._toolchain.kind == "nvrtc":
             options.append("--device-as-default-execution-space")
         text = code.source
         if code.instance:
             text += f"\nconstexpr auto kopt_instance = &{code.instance};\n"
-        log = self._log(text, options, includes, code, line)
+        recipe = Recipe(self._toolchain, self.architecture.name, tuple(options), includes)
+        folder = self._made(text, recipe, code, line)
+        log = (folder / LOG).read_text(encoding="utf-8")
         if said := warnings_of(log):
             self.warnings += in_file(said, code.source, self._source, (CUDA_FILE,)) + "\n"
-        return resources_of(log)
+        self.warnings += missing_headers(code.source, self._source)
+        return CompiledCode(text, recipe, folder, resources_of(log))
 
-    def _log(
-        self, text: str, options: list[str], includes: list[str], code: Code, line: int | None
-    ) -> str:
-        """Return the compiler's log about a source, from an intact earlier build where it can."""
-        own = [*includes, *(each[2:] for each in options if each.startswith("-I"))]
+    def _made(self, text: str, recipe: Recipe, code: Code, line: int | None) -> Path:
+        """Return the folder of a build, or of an intact earlier one of the same."""
+        own = [*recipe.includes, *(each[2:] for each in recipe.options if each.startswith("-I"))]
         headers = contents(text, own, self._toolchain.includes)
-        target = self.architecture.name
-        key = content_id("cuda-python", text, target, options, self._toolchain.to_json(), headers)
+        parts = (recipe.target, recipe.options, recipe.toolchain.to_json(), headers)
+        key = content_id("cuda-python", text, *parts)
         folder = self._context.cached(key) if headers is not None else None
-        if folder is None:
-            folder = self._context.scratch()
-            try:
-                compile_cubin(self._toolchain, text, target, options, includes, folder)
-            except CandidateError as error:
-                said = in_file(error.detail, code.source, self._source, (CUDA_FILE,))
-                where = "" if FILE in said else _at(line)
-                raise CandidateError(error.status, f"{where}{said}") from error
-            if headers is not None:
-                folder = self._context.keep(key, folder)
-        return (folder / LOG).read_text(encoding="utf-8")
+        if folder is not None:
+            return folder
+        folder = self._context.scratch()
+        try:
+            recipe.compile(text, folder)
+        except CandidateError as error:
+            said = in_file(error.detail, code.source, self._source, (CUDA_FILE,))
+            where = "" if FILE in said else _at(line)
+            raise CandidateError(error.status, f"{where}{said}") from error
+        return folder if headers is None else self._context.keep(key, folder)
 
 
 class PythonAheadExecutable(PythonExecutable):
     """Resources of the kernels and, where the launcher can be followed, of each launch."""
 
     timeable = False
+    listing_kinds = KINDS
 
     def __init__(
         self, build: Build, entry: Any, candidate: Candidate, folder: Path, notes: Notes,
@@ -159,30 +186,41 @@ class PythonAheadExecutable(PythonExecutable):
         ``not_followed``. Raises CandidateError where nothing was found, does not compile, or does
         not fit the GPU.
         """
-        self._notes.launches.clear()
         why = self._follow(call)
         self._compiler.compile(self._notes)
-        kernels = self._compiler.kernels()
+        kernels = self._compiler.kernels() or self._nothing(why)
         self._report(kernels, why)  # also where a launch is refused
-        if not kernels:
-            raise CandidateError(
-                Status.UNSUPPORTED,
-                f"no CUDA source was found without a GPU ({why or 'nothing was launched'}); "
-                f"{_LEAST}, or use a .cu file with a launch plan, which can be compiled anywhere",
-            )
         if not why:
             kernels = [self._used(each) for each in self._notes.launches]
             self._report(kernels, why)
         return kernels
 
+    def listing(self, kind: str, call: CallSpec) -> dict[str, str]:
+        """Return the code of each source that a call makes use of, or was made before it.
+
+        Raises CandidateError where none is found, or (unsupported) where no tool reads the binary.
+        """
+        why = self._follow(call)
+        self._compiler.compile(self._notes)
+        return self._compiler.listings(kind) or self._nothing(why)
+
+    def _nothing(self, why: str) -> Never:
+        raise CandidateError(
+            Status.UNSUPPORTED,
+            f"no CUDA source was found without a GPU ({why or 'nothing was launched'}); "
+            f"{_LEAST}, or use a .cu file with a launch plan, which can be compiled anywhere",
+        )
+
     def _report(self, kernels: list[KernelResources], why: str) -> None:
         resources = {**self.build.resources, "kernels": [each.to_json() for each in kernels]}
         if why:
             resources["not_followed"] = why
-        self.build = self.build.model_copy(update={"resources": resources})
+        found = {"resources": resources, "log": self._compiler.warnings}
+        self.build = self.build.model_copy(update=found)
 
     def _follow(self, call: CallSpec) -> str:
         """Run the launcher; return why that was not possible."""
+        self._notes.launches.clear()
         opened: Any = MetaTensors()
         try:
             with (

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 FILE = "kernel.py"
 """What messages call the candidate's source."""
 _SAID = re.compile(r"^(?P<file>[^\s():]+)(\((?P<a>\d+)\)|:(?P<b>\d+)): (?=\w+( error| #|:))", re.M)
+_STANDARD = re.compile(
+    r"^\s*#\s*include\s*<(c?(?:std(?:int|def)|limits|float|math)(?:\.h)?)>", re.M
+)
+_IN_CUPY = "cupy has no standard headers: include CUDA's own, as <cuda/std/cstdint>"
+_NOISE = re.compile(r"\d+ \w* ?errors? detected|Compilation terminated")
 _NO_SUCH_KERNEL = "named symbol not found"
 
 
@@ -70,8 +75,18 @@ def in_file(log: str, code: str, source: str, names: tuple[str, ...]) -> str:
         return f"{FILE}:{place}: "
 
     log = _SAID.sub(named, log.replace("\0", ""))
-    kept = [line for line in log.splitlines() if not re.match(r"\d+ \w* ?errors? detected", line)]
+    kept = [line for line in log.splitlines() if not _NOISE.match(line)]
     return "\n".join(kept).strip()
+
+
+def missing_headers(code: str, source: str) -> str:
+    """Return warnings of standard headers, which kopt's compiler has here and cupy's has not."""
+    said = []
+    for match in _STANDARD.finditer(code):
+        line = code.count("\n", 0, match.start(1)) + 1
+        place = file_line(source, code, line)
+        said.append(f"{FILE}{f':{place}' if place else ''}: warning: <{match[1]}>: {_IN_CUPY}\n")
+    return "".join(said)
 
 
 def candidate_error(error: BaseException, source: str, folder: Path) -> CandidateError:
@@ -84,11 +99,10 @@ def candidate_error(error: BaseException, source: str, folder: Path) -> Candidat
             return _compile_failure(each, source)
     cause = error
     if isinstance(error, CandidateError):
-        if not isinstance(error.__cause__, Exception) or isinstance(error.__cause__, SyntaxError):
+        inner = error.__cause__
+        if inner is None or type(inner).__name__ not in error.detail:
             return error
-        cause = error.__cause__  # kopt_torch wrapped it as it came: say it again with its line
-        if isinstance(cause, CandidateError):
-            return cause
+        cause = inner  # kopt_torch wrapped it as it came: say it again with its line
     made = _classified(cause)
     detail, status = made.detail, made.status
     if _NO_SUCH_KERNEL in detail:
@@ -102,6 +116,8 @@ def _compile_failure(error: object, source: str) -> CandidateError:
     code, name = str(getattr(error, "source", "")), str(getattr(error, "name", ""))
     said = in_file(str(error), code, source, (name, Path(name).name or "default_program"))
     said = said.replace(f"{Path(name).parent}/", "") if "/" in name else said
+    if re.search("(cannot|could not) open source file", said):
+        said += f"\n{_IN_CUPY}; for a header of your own, add its folder as -I to `options`"
     options = " ".join(map(str, getattr(error, "options", ()) or ()))
     return CandidateError(
         Status.COMPILE_ERROR,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
 from pathlib import Path
@@ -12,56 +13,9 @@ from triton.runtime.errors import InterpreterError, OutOfResources
 
 from kopt.errors import CandidateError
 from kopt.model.verification import Status
-
-# What the message says -> what helps.
-_COMPILE_FIXES = (
-    (r"arange's range must be a power of 2|Shape element \d+ must be a power of 2",
-     "extents in a kernel are powers of two: use triton.next_power_of_2(n) and a mask"),
-    (r"arange's arguments must be of type tl.constexpr|Expected a constexpr|must be a? ?constexpr"
-     r"|Shape element \d+ must have type",
-     "declare the extent as a parameter `NAME: tl.constexpr`"),
-    (r"numel \(\d+\) exceeds triton maximum", "use a smaller block and loop over the rest"),
-    (r"[Cc]annot make_shape_compatible|[Ii]ncompatible dimensions|Cannot broadcast",
-     "make the shapes agree with [:, None] or [None, :]"),
-    (r"Input shapes should have|must be >= 16", "tl.dot needs extents of at least 16: pad the block"),
-    (r"First input shape .* not equal|incompatible.*dot|same dtype|Both operands must be same",
-     "cast both operands to one dtype with .to(...)"),
-    (r"Loop-carried variable|[Mm]ismatched type|initial value for .* is of type",
-     "give the variable its final type and shape before the loop or branch"),
-    (r"is not defined", "define the name, or pass it as an argument; a global must be tl.constexpr"),
-    (r"Cannot access global variable",
-     "pass the global as a tl.constexpr argument, or define it as NAME = tl.constexpr(value)"),
-    (r"unsupported AST node|is not supported|not implemented|UnsupportedLanguageConstruct",
-     "Triton compiles a part of Python only: rewrite with tl operations and plain loops"),
-    (r"triton\.language[\w.]*' has no attribute",
-     "check the name against the installed triton's triton.language"),
-    (r"_semantic|_builder", "call tl functions inside @triton.jit functions only"),
-)  # fmt: skip
-_RUN_STATUS = (
-    (r"an illegal memory access", Status.ILLEGAL_ACCESS, "check the masks of loads and stores"),
-    (r"misaligned address", Status.ILLEGAL_ACCESS,
-     "an address is not a multiple of its access's size; check hints like tl.multiple_of"),
-    (r"out of memory|DefaultCPUAllocator", Status.OOM, "allocate less in the launcher"),
-    (r"device-side assert", Status.LAUNCH_FAILED, "an assertion in the kernel failed"),
-    (r"invalid (configuration )?argument", Status.LAUNCH_FAILED,
-     "a grid has 1 to 2^31-1, 65535, 65535 blocks and none may be 0"),
-    (r"cannot be accessed from Triton", Status.LAUNCH_FAILED,
-     "a CPU tensor went to the kernel: allocate with device=x.device"),
-    (r"was specified but unrecognised", Status.COMPILE_ERROR,
-     "the kernel has no such parameter: rename or drop the keyword"),
-    (r"num_warps must be a power of 2", Status.COMPILE_ERROR, "use 1, 2, 4, 8, 16 or 32 warps"),
-    (r"num_ctas > 1 requires", Status.COMPILE_ERROR, "set num_ctas=1 on this architecture"),
-    (r"is not defined for option 'gpu-name'", Status.UNSUPPORTED,
-     "this version of Triton does not know the architecture: pip install --upgrade triton"),
-    (r"module 'triton\.language[\w.]*' has no attribute", Status.COMPILE_ERROR,
-     "check the name against the installed triton's triton.language"),
-    (r"PassManager::run failed|PTXAS error|ptxas", Status.COMPILE_ERROR,
-     "the compiler itself failed: try other block sizes, num_warps or num_stages"),
-    (r"no valid triton config|No valid autotuner config", Status.COMPILE_ERROR,
-     "no configuration is left: add one that fits"),
-    (r"[Mm]eta tensor|'Meta' backend|tensors? on meta", Status.UNSUPPORTED,
-     "the launcher reads values on the host: derive sizes from shapes to compile ahead of time"),
-)  # fmt: skip
+from kopt_triton.launch_sites import kernels
+from kopt_triton.likely_fixes import fix_of, status_of
+from kopt_triton.names import SourceTree, called
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -92,17 +46,23 @@ def _shown(line: int | None, source: str) -> str:
     return f"line {line}: `{lines[line - 1].strip()}`: "
 
 
-def _fix(text: str) -> str:
-    for pattern, fix in _COMPILE_FIXES:
-        if re.search(pattern, text):
-            return f"; {fix}"
-    return ""
+def _with_fix(text: str, fix: str) -> str:
+    return f"{text.strip()}; {fix}" if fix else text.strip()
 
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, CompilationError):
         return str(error.error_message or type(error).__name__)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = _short(str(error)).removeprefix("dynamic_func() ")
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _short(text: str) -> str:
+    """Return a message without addresses, and of ptxas's pages each complaint once."""
+    if "`ptxas` stderr" in text:
+        found = re.findall(r"^ptxas .*?(?:error|fatal)\s*: (.*)$", text, re.M)
+        return "ptxas: " + "; ".join(dict.fromkeys(found)) if found else text
+    return re.sub(r" at 0x[0-9a-f]+>", ">", text)
 
 
 def _compile_failure(chain: list[BaseException], source: str) -> CandidateError:
@@ -110,19 +70,20 @@ def _compile_failure(chain: list[BaseException], source: str) -> CandidateError:
     # The innermost place in the candidate's file: a call into the library fails at the call.
     lines = [line for item in errors if (line := _line_of(item, source)) is not None]
     reason = next(
-        (str(item.error_message) for item in reversed(errors) if item.error_message),
+        (_short(str(item.error_message)) for item in reversed(errors) if item.error_message),
         _reason(chain[-1]),
     )
     where = _shown(lines[-1] if lines else None, source)
-    return CandidateError(Status.COMPILE_ERROR, f"{where}{reason.strip()}{_fix(reason)}")
+    return CandidateError(Status.COMPILE_ERROR, where + _with_fix(reason, fix_of(reason)))
 
 
-def _resource_failure(error: OutOfResources) -> CandidateError:
-    unit = " bytes" if "memory" in error.name else ""
+def _resource_failure(error: OutOfResources, where: str) -> CandidateError:
+    unit = " bytes of" if "memory" in error.name else ""
+    fix = "fewer num_warps" if error.name == "threads" else "smaller blocks or fewer num_stages"
     return CandidateError(
         Status.COMPILE_ERROR,
-        f"a kernel needs {error.required}{unit} of {error.name}, the GPU gives a block "
-        f"{error.limit}; use smaller blocks, fewer num_stages or fewer num_warps",
+        f"{where}a kernel needs {error.required}{unit} {error.name}, the GPU gives a block "
+        f"{error.limit}; use {fix}",
     )
 
 
@@ -133,6 +94,12 @@ def _traceback_line(error: BaseException, folder: Path) -> int | None:
             line = trace.tb_lineno
         trace = trace.tb_next
     return line
+
+
+def _innermost(chain: list[BaseException], folder: Path) -> int | None:
+    """Return the line in the candidate's file that is nearest to the failure."""
+    lines = [line for item in chain if (line := _traceback_line(item, folder)) is not None]
+    return lines[-1] if lines else None
 
 
 def candidate_error(error: BaseException, source: str, folder: Path) -> CandidateError:
@@ -146,7 +113,7 @@ def candidate_error(error: BaseException, source: str, folder: Path) -> Candidat
         return _compile_failure(chain, source)
     for item in chain:
         if isinstance(item, OutOfResources):
-            return _resource_failure(item)
+            return _resource_failure(item, _shown(_innermost(chain, folder), source))
     if isinstance(error, CandidateError):
         cause = error.__cause__
         if cause is None or type(cause).__name__ not in error.detail:
@@ -154,13 +121,26 @@ def candidate_error(error: BaseException, source: str, folder: Path) -> Candidat
         # kopt_torch wrapped it as it came: say it again with its line.
         chain = chain[1:]
         error = cause
-    lines = [line for item in chain if (line := _traceback_line(item, folder)) is not None]
-    where = _shown(lines[-1] if lines else None, source)
+    where = _shown(_innermost(chain, folder), source)
     inner = [item for item in chain if not isinstance(item, InterpreterError)] or chain
-    reason = where + _reason(inner[-1])
+    reason = _reason(inner[-1])
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return CandidateError(Status.OOM, f"{reason}; allocate less in the launcher")
-    for pattern, status, fix in _RUN_STATUS:
-        if re.search(pattern, reason):
-            return CandidateError(status, f"{reason}; {fix}")
-    return CandidateError(Status.LAUNCH_FAILED, f"{reason}{_fix(reason)}")
+        return CandidateError(Status.OOM, f"{where}{reason}; allocate less in the launcher")
+    if foreign := _foreign_call(reason, source):
+        where = _shown(foreign, source)
+    status, fix = status_of(reason) or (Status.LAUNCH_FAILED, fix_of(reason))
+    return CandidateError(status, where + _with_fix(reason, fix))
+
+
+def _foreign_call(reason: str, source: str) -> int | None:
+    """Return the line of the kernel that calls what Triton says it cannot: it names no line."""
+    named = re.search(
+        r"Unsupported function referenced: <[a-z -]*?(?:function|method) (\w+)", reason
+    )
+    if named is None:
+        return None
+    for kernel in kernels(SourceTree(source)).values():
+        for node in ast.walk(kernel.node):
+            if isinstance(node, ast.Call) and called(node) == named[1]:
+                return node.lineno
+    return None
