@@ -117,6 +117,7 @@ def test_a_row_for_each_target(kopt: Kopt, kernel: str) -> None:
     done = kopt(kernel, *for_targets(*TARGETS))
     assert done.returncode == 0, done.stderr
     _, *rows = (line.split() for line in done.stdout.splitlines())
+    assert "building a kernel of double for sm_80, sm_90, sm_100" in done.stderr
     assert [(row[0], row[1]) for row in rows] == [("twice", target) for target in TARGETS]
     assert all(int(row[2]) >= 8 and row[3] == "0" and row[5] == "within" for row in rows)
 

@@ -152,5 +152,7 @@ def test_a_listing_can_go_to_a_file(capsys: pytest.CaptureFixture[str], tmp_path
     show_listings(built, "asm", tmp_path / "k.s")
     assert (tmp_path / "k.s").read_text() == "# kernel.cpp for native\nret\n"
     assert capsys.readouterr() == ("", f"asm {tmp_path / 'k.s'}\n")
+    show_listings([compiled("sm_90")], "ptx", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
     with pytest.raises(ConfigError, match=r"--output .*no: .*; name another file"):
         show_listings(built, "asm", tmp_path / "nowhere" / "no")

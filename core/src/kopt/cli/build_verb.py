@@ -61,16 +61,16 @@ def build(
         raise ConfigError("--output is where a listing goes, and none is wanted; add --dump ptx")
     settings = settings_of({"backend": backend}, options=option, config=config, problem=problem)
     from kopt import single
+    from kopt.cli.build_progress import BuildProgress
     from kopt.cli.listing import put_aside, show_listings
     from kopt.cli.output import print_json
-    from kopt.cli.progress import ProgressReporter
     from kopt.cli.resource_table import print_resources
     from kopt.model.kernel_file import load_kernel
     from kopt.optimize import load_problem
 
     loaded = load_problem(problem)
     candidate = with_knobs(load_kernel(kernel), knob or [])
-    with ProgressReporter() as steps:
+    with BuildProgress() as steps:
         built = single.build(loaded, candidate, settings, target or [], dump, steps)
     if output is not None:
         show_listings(built, dump, output)

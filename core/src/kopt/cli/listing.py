@@ -29,7 +29,7 @@ def put_aside() -> AbstractContextManager[TextIO]:
 def show_listings(built: Sequence[Compiled], kind: str | None, file: Path | None = None) -> None:
     """Write every listing to stdout, or to a file, each below a comment that says whose it is.
 
-    Raises ConfigError where the file cannot be written.
+    No file is written where there is no listing. Raises ConfigError where the file cannot be written.
     """
     comment = _COMMENTS.get(kind or "", "#")
     parts = [
@@ -40,11 +40,11 @@ def show_listings(built: Sequence[Compiled], kind: str | None, file: Path | None
     if file is None:
         write("\n".join(parts))
         return
+    if not parts:  # nothing was compiled, and the table says why
+        return
     try:
         file.write_text("\n".join(parts), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--output {file}: {error.strerror}; name another file") from error
-    if not parts:
-        return
     with put_aside():
         put_path(kind or "", file)

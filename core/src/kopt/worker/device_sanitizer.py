@@ -30,6 +30,8 @@ _OPTIONS = ("--report-api-errors", "no", "--show-backtrace", "device", "--print-
 _MORE = {
     # What the judge wrote into memory that it shares counts as never written.
     "initcheck": ("--check-api-memory-access", "no"),
+    # Else another allocation may begin where one ends, and a read past the end is one of that.
+    "memcheck": ("--padding", "65536"),
 }
 _MOST_LOG = 1 << 20
 _MOST_FINDINGS = 20

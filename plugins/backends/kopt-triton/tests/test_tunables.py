@@ -232,6 +232,7 @@ def test_configurations_under_a_name_or_from_a_comprehension():
     "configs",
     [
         "configs()", "[*MORE, triton.Config({})]", "[triton.Config({'BLOCK': 64})]", "UNKNOWN",
+        f"[triton.Config({{}}) for n in ({'1, ' * 300})]",
         "[triton.Config({}) for n in range(9)]", "[triton.Config({}) for n in (1, 2) if n > 1]",
     ],
 )  # fmt: skip

@@ -14,7 +14,6 @@ import torch
 import kopt
 from kopt.evaluator import Baseline, Opening
 from kopt.hooks import Hooks
-from kopt.model.kernel_file import parse_kernel
 from kopt.model.run import RunConfig
 from kopt.runs.store import RunFolder
 from kopt.session import Session
@@ -45,18 +44,9 @@ def kernel_function(x):
     return out
 """
 CONFIG = RunConfig(
-    backend="triton", strategies=("once", "autotune"), search="greedy", verifiers=(), device="cuda",
+    backend="triton", strategies=("autotune",), search="greedy", verifiers=(), device="cuda",
     budget=kopt.Budget(trials=24),
 )  # fmt: skip
-
-
-class Once:
-    """Proposes the user's kernel in the first round."""
-
-    @kopt.hookimpl
-    def kopt_propose(self, parent):
-        """Return it, as it was written."""
-        return [] if parent else [parse_kernel(SOURCE, "triton")]
 
 
 class Compiles:
@@ -98,6 +88,8 @@ class Compiles:
 @pytest.fixture
 def play(tmp_path: Path, shapes_only):
     """Return a function that runs a folder's session until an interrupt or its end."""
+    file = tmp_path / "mine.py"
+    file.write_text(SOURCE)
     call = shapes_only(*[((1 << 16,), torch.float32)] * 2)
 
     class Context:
@@ -107,8 +99,8 @@ def play(tmp_path: Path, shapes_only):
             return tmp_path
 
     def run(folder: RunFolder, interrupt_after: int = 1000):
-        plugins = [("backend", TritonBackend()), ("strategy", Once()), ("strategy", Autotune()),
-                   ("search", Greedy())]  # fmt: skip
+        autotune = Autotune(Autotune.Options(kernel=file))
+        plugins = [("backend", TritonBackend()), ("strategy", autotune), ("search", Greedy())]
         evaluator = Compiles(
             lambda each: TritonBackend().kopt_build(each, Context()), call, interrupt_after
         )
@@ -130,8 +122,8 @@ def test_it_ends_with_the_best_values_written_into_the_users_source(play, tmp_pa
         "SIZE=BLOCK)", "SIZE=BLOCK, num_warps=8)"
     )
     assert (folder.path / "best.py").read_text() == expected
-    (kept,) = (folder.path / "sources").iterdir()
-    assert kept.read_text() == SOURCE
+    kept = sorted(path.read_text() for path in (folder.path / "sources").iterdir())
+    assert kept == ["", SOURCE]  # the baseline's, and one for all settings
 
 
 @pytest.mark.parametrize("after", [1, 2, 7])

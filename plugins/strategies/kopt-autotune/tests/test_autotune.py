@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import kopt
+from kopt.model.device import Target
 from kopt.model.verification import StageResult
+from kopt.testing import records
 from kopt_autotune import Autotune
 
+TARGET = Target(language="cpp", device=records.cpu())
 PASSED = kopt.Verification(
     verifier="v",
     status=kopt.Status.CORRECT,
@@ -57,7 +60,7 @@ def tune(parent, judge, strategy=None, rounds=200):
     asked = [parent.candidate]
     for _ in range(rounds):
         best = history.best() or parent
-        proposals = list(strategy.kopt_propose(best, history))
+        proposals = list(strategy.kopt_propose(best, history, TARGET))
         if not proposals:
             return history, asked
         asked += proposals
@@ -72,17 +75,19 @@ def changed(candidate, other):
 
 def test_nothing_is_proposed_without_a_parent_or_without_knobs():
     history = kopt.History(baseline="eager")
-    assert list(Autotune().kopt_propose(None, history)) == []
+    assert list(Autotune().kopt_propose(None, history, TARGET)) == []
     bare = measured(kernel({}), 2.0)
-    assert list(Autotune().kopt_propose(bare, kopt.History([bare]))) == []
+    assert list(Autotune().kopt_propose(bare, kopt.History([bare]), TARGET)) == []
 
 
 def test_one_knob_moves_to_neighbours_come_first():
     parent = measured(kernel(SMALL), 1.0)
-    first = list(Autotune().kopt_propose(parent, kopt.History([parent], baseline="eager")))
+    first = list(Autotune().kopt_propose(parent, kopt.History([parent], baseline="eager"), TARGET))
     assert [c.idea for c in first] == ["LAYOUT=column", "LAYOUT=tiled", "THREADS=2", "VECTOR=4"]
     assert all(c.strategy == "autotune" and c.parents == (parent.id,) for c in first)
-    everything = Autotune(Autotune.Options(batch=100)).kopt_propose(parent, kopt.History([parent]))
+    everything = Autotune(Autotune.Options(batch=100)).kopt_propose(
+        parent, kopt.History([parent]), TARGET
+    )
     moves = [len(changed(c, parent.candidate)) for c in everything]
     assert moves == sorted(moves)
     assert len(moves) == 4 * 3 * 3 - 1
@@ -93,14 +98,14 @@ def test_moves_go_out_from_the_best_so_far():
     better = measured(parent.candidate.with_values("autotune", THREADS=4, VECTOR=16), 3.0)
     history = kopt.History([parent, better], baseline="eager")
     for start in (parent, better):
-        for candidate in Autotune().kopt_propose(start, history):
+        for candidate in Autotune().kopt_propose(start, history, TARGET):
             assert len(changed(candidate, better.candidate)) == 1
 
 
 def test_the_idea_lists_every_change_against_the_parent():
     knobs = {"A": kopt.Knob(default=1, choices=(1, 2)), "B": kopt.Knob(default=1, choices=(1, 2))}
     parent = measured(kernel(knobs), 1.0)
-    ideas = [c.idea for c in Autotune().kopt_propose(parent, kopt.History([parent]))]
+    ideas = [c.idea for c in Autotune().kopt_propose(parent, kopt.History([parent]), TARGET)]
     assert ideas == ["A=2", "B=2", "A=2, B=2"]
 
 
@@ -175,7 +180,7 @@ def test_a_resumed_run_proposes_the_same(knobs, outcomes, seed):
     history, told, queue = kopt.History([parent], baseline="eager"), [], iter(outcomes)
     options = Autotune.Options(seed=seed)
     strategy = Autotune(options)
-    while proposals := list(strategy.kopt_propose(history.best(), history)):
+    while proposals := list(strategy.kopt_propose(history.best(), history, TARGET)):
         told.append((list(history), [c.id for c in proposals]))
         results = [next(queue, None) for _ in proposals]
         for candidate, result in zip(proposals, results, strict=True):
@@ -188,7 +193,7 @@ def test_a_resumed_run_proposes_the_same(knobs, outcomes, seed):
     for prefix, expected in told:
         read = [kopt.Evaluation.model_validate_json(e.model_dump_json()) for e in prefix]
         resumed = kopt.History(read, baseline="eager")
-        again = Autotune(options).kopt_propose(resumed.best(), resumed)
+        again = Autotune(options).kopt_propose(resumed.best(), resumed, TARGET)
         assert [c.id for c in again] == expected
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import kopt
 from kopt.model.candidate import Edit
+from kopt.model.device import Target
 from kopt.testing import records
 from kopt_autotune import Autotune
+
+TARGET = Target(language="triton", device=records.gpu())
 
 SOURCE = "launch(BLOCK=64)\n"
 
@@ -22,7 +25,7 @@ def found() -> kopt.Candidate:
 
 def test_each_setting_is_the_source_with_its_value_in_it():
     parent = records.measured(found(), 2.0)
-    proposed = Autotune().kopt_propose(parent, records.history([parent]))
+    proposed = Autotune().kopt_propose(parent, records.history([parent]), TARGET)
     assert [each.text for each in proposed] == ["launch(BLOCK=32)\n", "launch(BLOCK=128)\n"]
     assert [each.idea for each in proposed] == ["BLOCK=32", "BLOCK=128"]
     assert {each.structure for each in proposed} == {parent.candidate.structure}
@@ -33,4 +36,4 @@ def test_all_settings_are_known_once_they_were_evaluated():
     past = [
         records.measured(found().with_values("test", BLOCK=size), 1.0) for size in (32, 64, 128)
     ]
-    assert Autotune().kopt_propose(past[1], records.history(past)) == []
+    assert Autotune().kopt_propose(past[1], records.history(past), TARGET) == []

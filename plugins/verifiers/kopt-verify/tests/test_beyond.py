@@ -233,3 +233,39 @@ def test_other_extents_are_new_and_small_where_there_is_no_room():
         assert all(set(each) == set(extents) and each != extents for each in found)
     for each in resizings(extents, room=0.5):
         assert sum(extent >= 4095 for extent in each.values()) <= 1
+
+
+LARGE = function_problem(
+    "def norm(x):\n"
+    "    centred = x - x.mean(-1, keepdim=True)\n"
+    "    return centred * (centred.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()\n",
+    "norm",
+    (InputSpec(name="x", shape=(2048, 1152)),),
+)
+"""Too large for values to be looked at in its own shape."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("requires", "outcome", "words"),
+    [
+        ("x.shape[1] % 8 == 0", "pass", "right on large values"),
+        ("x.shape[1] == 1152 and x.shape[0] == 2048", "not run", "refuses the smaller shapes"),
+    ],
+)
+def test_a_kernel_of_a_large_problem_may_refuse_smaller_shapes(verdict, requires, outcome, words):
+    source = rows("norm", _NORM).replace(
+        "// arguments", f'// requires = ["{requires}"]\n// arguments'
+    )
+    found = verdict(LARGE, source)
+    assert found.status is Status.CORRECT, found.stages
+    (stability,) = [stage for stage in found.stages if stage.stage == "stability"]
+    assert stability.outcome == outcome
+    assert words in stability.evidence
+
+
+@pytest.mark.slow
+def test_values_are_looked_at_in_smaller_shapes_too(verdict):
+    found = verdict(LARGE, rows("norm", _ONE_PASS))
+    assert found.status is Status.WRONG
+    assert [s.stage for s in found.stages if s.outcome == "fail"] == ["stability"]

@@ -61,7 +61,8 @@ def _compiled(
     (folder / SOURCE).write_text(source, encoding="utf-8")
     folders = [f"-I{each}" for each in (*includes, *toolchain.includes)]
     standard = [] if any("-std=" in each for each in options) else ["-std=c++17"]
-    arguments = [f"-arch={architecture}", *standard, *options, *folders]
+    # Lines are what tools name a place by; the code is the same with and without them.
+    arguments = [f"-arch={architecture}", "-lineinfo", *standard, *options, *folders]
     run = _with_nvrtc if toolchain.kind == "nvrtc" else _with_nvcc
     code, log = run(kind, toolchain, source, arguments, folder)
     log = _readable(log.replace("\0", ""), [str(folder), *includes, *toolchain.includes])

@@ -11,6 +11,8 @@ from kopt_triton.names import SourceTree, called
 
 ALL = "all"
 """The choice that leaves the selection to Triton, for each key anew."""
+_MOST = 256
+"""More configurations than this are left to Triton."""
 
 
 def configuration_knob(tree: SourceTree, kernel: Kernel) -> Knob | None:
@@ -23,7 +25,7 @@ def configuration_knob(tree: SourceTree, kernel: Kernel) -> Knob | None:
         return None
     value = tree.value(place) if isinstance(place, ast.Name) else place
     texts = _texts(tree, place, value)
-    if len(texts) < 2:
+    if not 2 <= len(texts) <= _MOST:
         return None
     start, end = tree.span(place)
     edit = Edit(start=start, end=end, texts=(tree.source[start:end], *texts))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 import kopt
+from kopt.errors import KernelFileError
+from kopt.model.kernel_file import load_kernel
 from kopt_autotune.sampling import sample
 from kopt_autotune.space import Setting, Space
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kopt.model.candidate import Candidate, KnobValue
+    from kopt.model.device import Target
     from kopt.model.evaluation import Evaluation
     from kopt.model.history import History
 
@@ -29,6 +33,8 @@ class Autotune:
     class Options(kopt.Options):
         """Options of autotune."""
 
+        kernel: Path | None = None
+        """A kernel file of yours, to begin with; without it, other strategies' kernels are tuned."""
         max_sweep: int = Field(default=64, gt=0)
         """Spaces up to this many settings are swept whole, larger ones sampled."""
         batch: int = Field(default=4, gt=0)
@@ -43,13 +49,32 @@ class Autotune:
         self.options = options or self.Options()
 
     @kopt.hookimpl
-    def kopt_propose(self, parent: Evaluation | None, history: History) -> Sequence[Candidate]:
+    def kopt_check(self) -> Sequence[kopt.Check]:
+        """Say whether the kernel file that was given can be read."""
+        path = self.options.kernel
+        if path is None:
+            return []
+        try:
+            load_kernel(path)
+        except KernelFileError as error:
+            fix = "give a kernel file, as -o strategy.autotune.kernel=my_kernel.py"
+            return [kopt.Check(name="kernel file", state="fail", detail=str(error), fix=fix)]
+        return [kopt.Check(name="kernel file", state="ok", detail=str(path))]
+
+    @kopt.hookimpl
+    def kopt_propose(
+        self, parent: Evaluation | None, history: History, target: Target
+    ) -> Sequence[Candidate]:
         """Propose the next settings of the parent's knobs that were not evaluated yet.
+
+        In the first round: the kernel file that was given. Raises KernelFileError for a wrong one.
 
         First come settings that change one knob of the fastest setting so far, to a neighbouring
         value before a far one; then the rest, by how many knobs they change.
         """
-        if parent is None or not parent.candidate.knobs:
+        if parent is None:
+            return self._given(target.language)
+        if not parent.candidate.knobs:
             return []
         space = Space(parent.candidate)
         known = _known(space, parent, history)
@@ -57,6 +82,18 @@ class Autotune:
             return []
         found = self._next(space, known, history)
         return [_proposal(parent.candidate, space.values(setting)) for setting in found]
+
+    def _given(self, language: str) -> list[Candidate]:
+        path = self.options.kernel
+        if path is None:
+            return []
+        candidate = load_kernel(path)
+        if candidate.language != language:
+            raise KernelFileError(
+                f"{path} is {candidate.language}, and this run builds {language}; add --backend "
+                f"{candidate.language}"
+            )
+        return [candidate.model_copy(update={"idea": path.name})]
 
     def _next(
         self, space: Space, known: dict[Setting, Evaluation], history: History

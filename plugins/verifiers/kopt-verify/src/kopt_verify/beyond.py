@@ -26,6 +26,10 @@ _LOUD = {
 }  # fmt: skip
 """Ends that nobody takes for a result: an exception, an abort, no memory."""
 _MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
+_ENOUGH_ELEMENTS = 1 << 14
+"""What a look at values is made with where the workload is large: long sums of strained values differ
+by more than the rule allows for, from one honest order of summation to another."""
+_SMALLEST = 32
 _PRIMES = (17, 37, 67, 131, 257, 521, 1031, 2053, 4099)
 
 
@@ -118,10 +122,23 @@ def elements(reference: Reference, workload: str) -> int:
 
 
 def small_extents(reference: Reference, workload: str) -> dict[str, int]:
-    """Return smaller extents for a look at values, or none where the workload's own are small."""
-    if elements(reference, workload) <= most_elements(reference, workload):
+    """Return smaller extents for a look at values, or none where the workload's own are small.
+
+    The largest is halved, again and again, as long as it is even: a kernel that is made for
+    multiples of a vector or a block then still takes them.
+    """
+    total = elements(reference, workload)
+    if total <= most_elements(reference, workload):
         return {}
-    return primes(dict(reference.extents(workload)))
+    extents = dict(reference.extents(workload))
+    while total > _ENOUGH_ELEMENTS:
+        even = [name for name, extent in extents.items() if not extent % 2 and extent > _SMALLEST]
+        if not even:
+            break
+        name = max(even, key=lambda each: extents[each])
+        extents[name] //= 2
+        total //= 2
+    return extents
 
 
 def primes(extents: dict[str, int]) -> dict[str, int]:

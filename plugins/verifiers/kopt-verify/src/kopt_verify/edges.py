@@ -30,7 +30,8 @@ def check_edges(trial: Trial, beyond: Beyond) -> StageResult:
         look = beyond.look(change, trial.seed)
         if look is None:
             continue
-        if look.kind != "right" and 0 not in change.extents.values():
+        refused = look.kind == "refused" and not change.extents  # another shape may be refused
+        if refused or (look.kind == "wrong" and 0 not in change.extents.values()):
             raise StageFailedError(_STAGE, look.status, f"on {look.change}: {look.said}")
         said.append(_words(look))
     if not said:

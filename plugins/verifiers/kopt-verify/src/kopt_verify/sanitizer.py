@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from kopt.errors import CandidateError
 from kopt.model.reference import Change
 from kopt.model.trial import Trial
 from kopt.model.values import TensorRef
@@ -73,7 +74,13 @@ def check_sanitizers(trial: SanitizedTrial, inputs: InputSet) -> StageResult:
 
     Raises StageFailedError; CandidateError passes through.
     """
-    report = trial.sanitize(inputs)
+    try:
+        report = trial.sanitize(inputs)
+    except CandidateError as error:
+        if error.status is not Status.UNSUPPORTED:
+            raise
+        evidence = f"it refuses the smaller shapes that this stage needs: {error.detail}"
+        return StageResult(stage=_STAGE, outcome="not run", evidence=evidence)
     if trial.problem.mutates:
         inputs.restore()
     if report is None:

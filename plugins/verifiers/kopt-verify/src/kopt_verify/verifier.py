@@ -9,6 +9,7 @@ from pydantic import Field
 import kopt
 from kopt.model.check import Check
 from kopt.model.verification import StageResult, Status, Verification
+from kopt_verify.likely_causes import likely_cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,8 +83,9 @@ class Verify:
                 for stage in self._winner_stages(trial):
                     later = [*later, stage]
         except StageFailedError as failure:
+            cause = likely_cause(trial) if failure.stage == "accuracy" else ""
             done += [*(failure.passed or later), StageResult(
-                stage=failure.stage, outcome="fail", evidence=failure.evidence
+                stage=failure.stage, outcome="fail", evidence=failure.evidence + cause
             )]  # fmt: skip
             return Verification(
                 verifier="verify", status=failure.status, stages=_padded(done),
@@ -109,7 +111,7 @@ class Verify:
             refuse = self.options.layouts == "refuse"
             yield check_shapes(trial, beyond, refuse_layouts=refuse)
             yield check_call_order(trial, inputs)
-            yield check_stability(trial)
+            yield check_stability(trial, beyond)
             yield check_edges(trial, beyond)
             yield check_origin(trial, inputs, beyond)
             if self.options.sanitizers:
