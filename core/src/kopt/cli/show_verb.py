@@ -144,7 +144,7 @@ def _show_candidate(folder: RunFolder, prefix: str, as_json: bool) -> int:
     evaluation = _find(folder.load(), prefix, folder.id)
     path = folder.source_path(evaluation.candidate).absolute()
     if as_json:
-        extra = {"source_path": str(path), "source": evaluation.candidate.source}
+        extra = {"source_path": str(path), "source": evaluation.candidate.text}
         print_json({**evaluation_json(evaluation), **extra})
         return 0
     candidate, measurement = evaluation.candidate, evaluation.measurement

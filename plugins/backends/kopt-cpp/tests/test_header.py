@@ -13,9 +13,10 @@ from kopt.model.values import CallSpec, DictValue, NamedValue, ScalarValue, Tens
 from kopt.model.verification import Status
 from kopt.runs.builds import BuildCache
 from kopt.testing import records
+from kopt.worker.binding import BoundTensor, default_arguments, names_of
 from kopt.worker.candidate import WorkerContext
 from kopt_cpp import CppBackend
-from kopt_cpp.binding import BoundTensor, c_arguments, check_required, default_arguments, names_of
+from kopt_cpp.binding import c_arguments, check_required
 
 BODY = '#include <cstdint>\nextern "C" void scale(const float* x, float* out, int64_t n) {\n'
 BODY += "    for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i];\n}\n"
@@ -114,7 +115,7 @@ def call() -> CallSpec:
 
 
 def values(call: CallSpec, *expressions: str, **knobs):
-    found = c_arguments(list(expressions), names_of(call, Addresses()), knobs)
+    found = c_arguments(list(expressions), names_of(call, Addresses().address), knobs)
     return [(type(item).__name__.removeprefix("c_"), item.value) for item in found]
 
 
@@ -153,7 +154,7 @@ def test_a_wrong_argument_is_a_parse_error_that_names_it(call, expression, words
 
 
 def test_a_call_that_the_header_rules_out_is_unsupported(call):
-    names = {"BLOCK": 8, **names_of(call, Addresses())}
+    names = {"BLOCK": 8, **names_of(call, Addresses().address)}
     check_required(["x.shape[0] % 4 == 0", "BLOCK >= 8"], names)
     with pytest.raises(CandidateError, match=r"requires x.shape\[1\] % 4 == 0") as caught:
         check_required(["BLOCK == 8", "x.shape[1] % 4 == 0"], names)
@@ -170,14 +171,13 @@ def test_without_a_header_inputs_state_and_outputs_come_in_order(call):
 
 
 def test_a_tensor_has_its_extents_in_expressions():
-    seen = BoundTensor(tensor(1, 4, 6, dtype="float16"), 16)
+    seen = BoundTensor((4, 6), (6, 1), "float16", 16)
     assert (seen.shape, seen.ndim, seen.numel, seen.itemsize) == ((4, 6), 2, 24, 2)
     assert seen.stride == (6, 1)
 
 
 def placed(shape, strides):
-    ref = TensorRef(segment=1, offset=0, dtype="float32", shape=shape, strides=strides)
-    return BoundTensor(ref, 64)
+    return BoundTensor(shape, strides, "float32", 64)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from kopt.errors import CandidateError
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.values import TensorRef
 from kopt.model.verification import Status
+from kopt.worker.binding import names_of
 from kopt_cuda.architectures import named
-from kopt_cuda.binding import Resolver, names_of
+from kopt_cuda.binding import Resolver
 from kopt_cuda.limits import check, used_by
 from kopt_cuda.plan import plan_of
 from kopt_cuda.resources import KernelResources
@@ -23,9 +24,11 @@ SCALE = (Path(__file__).parent / "scale.cu").read_text(encoding="utf-8")
 
 def resolver(source, call, **knobs):
     candidate = parse_kernel(source, "cuda").with_values("test", **knobs)
-    names = names_of(call, lambda ref: 4096 * (1 + ref.segment) + ref.offset)
     plan, kernels = plan_of(candidate), kernels_of(source)
-    return Resolver(source, plan, kernels, candidate.chosen, names)
+    return Resolver(
+        source, plan, kernels, candidate.chosen, call,
+        lambda ref: 4096 * (1 + ref.segment) + ref.offset,
+    )  # fmt: skip
 
 
 def launches(source, call, **knobs):
@@ -157,7 +160,7 @@ def test_what_just_fits_passes(calls):
 def test_a_reference_is_bound_where_it_lies(calls):
     ref = TensorRef(segment=2, offset=64, dtype="float32", shape=(3,), strides=(1,))
     names = names_of(calls.of((), x=ref, flag=True), lambda each: each.offset)
-    assert (names.values["x"].address, names.values["flag"]) == (64, True)
+    assert (names["x"].address, names["flag"]) == (64, True)
 
 
 def test_a_call_that_the_header_rules_out_is_unsupported_with_its_line(calls):

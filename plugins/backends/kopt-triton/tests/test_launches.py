@@ -48,5 +48,5 @@ def test_the_launcher_decorators_and_knobs_count():
 
 
 def test_a_source_that_does_not_parse_has_none():
-    candidate = parse_kernel(SOURCE, "triton").model_copy(update={"source": "def f(:"})
+    candidate = parse_kernel(SOURCE, "triton").model_copy(update={"source": "def f(:", "knobs": {}})
     assert launch_id(candidate) == ""

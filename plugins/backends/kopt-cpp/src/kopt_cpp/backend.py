@@ -17,8 +17,9 @@ from kopt.model.record import content_id
 from kopt.model.values import CallClaim, OutputClaim
 from kopt.model.verification import Status
 from kopt.runs.binaries import binary_id, launch_id
+from kopt.worker.binding import default_arguments, names_of
 from kopt_cpp import headers
-from kopt_cpp.binding import c_arguments, check_required, default_arguments, names_of
+from kopt_cpp.binding import c_arguments, check_required
 from kopt_cpp.compiler import Compiler, compile_shared, find_compiler
 from kopt_cpp.listing import SOURCE, assembly, sizes
 from kopt_cpp.symbols import foreign_symbols
@@ -170,7 +171,7 @@ class CppExecutable:
     def bind(self, call: CallSpec, memory: Memory) -> BoundCall:
         """Evaluate the arguments once; a launch is one foreign call."""
         expressions = self._candidate.settings.get("arguments") or default_arguments(call)
-        names = names_of(call, memory)
+        names = names_of(call, memory.address)
         requires = self._candidate.settings.get("requires", [])
         check_required(requires, {**self._candidate.chosen, **names})
         arguments = c_arguments(expressions, names, self._candidate.chosen)

@@ -3,69 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kopt.errors import CandidateError, ExpressionError
 from kopt.model.expressions import evaluate, unmet
-from kopt.model.values import ScalarValue, TensorRef
 from kopt.model.verification import Status
-from kopt.worker.segments import ITEM_BYTES
-
-if TYPE_CHECKING:
-    from kopt.model.executable import Memory
-    from kopt.model.values import CallSpec, Value
-
-
-class BoundTensor:
-    """A tensor as expressions see it."""
-
-    def __init__(self, ref: TensorRef, address: int) -> None:
-        self.shape = ref.shape
-        self.stride = ref.strides
-        self.ndim = len(ref.shape)
-        self.itemsize = ITEM_BYTES[ref.dtype]
-        self.numel = 1
-        for extent in ref.shape:
-            self.numel *= extent
-        self.address = address
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether the elements follow each other in memory, the last index fastest."""
-        step = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
-            if extent != 1 and stride != step:
-                return self.numel == 0
-            step *= extent
-        return True
-
-
-def names_of(call: CallSpec, memory: Memory) -> dict[str, Any]:
-    """Return every name that a header's ``arguments`` may use, with what it stands for.
-
-    Arguments by the reference's names, module state with dots as underscores, outputs as ``out0``,
-    ``out1`` and, for the first, ``out``.
-    """
-    names: dict[str, Any] = {}
-    for argument in call.arguments:
-        names[argument.name] = _named(argument.value, memory)
-    for name, value in call.state.items():
-        names[name.replace(".", "_")] = _named(value, memory)
-    for index, ref in enumerate(call.outputs):
-        names[f"out{index}"] = BoundTensor(ref, memory.address(ref))
-    if call.outputs:
-        names["out"] = names["out0"]
-    return names
-
-
-def _named(value: Value, memory: Memory) -> Any:
-    match value:
-        case TensorRef():
-            return BoundTensor(value, memory.address(value))
-        case ScalarValue():
-            return value.value
-        case _:
-            return None  # lists and mappings cannot be passed to a C function
+from kopt.worker.binding import BoundTensor
 
 
 def c_arguments(expressions: list[str], names: dict[str, Any], knobs: dict[str, Any]) -> list[Any]:
@@ -118,10 +61,3 @@ def check_required(conditions: list[str], names: dict[str, Any]) -> None:
             Status.UNSUPPORTED,
             f"the kernel requires {condition}, which does not hold for this call",
         )
-
-
-def default_arguments(call: CallSpec) -> list[str]:
-    """Return the arguments of a file without a header: inputs, state, outputs, in this order."""
-    inputs = [argument.name for argument in call.arguments]
-    state = [name.replace(".", "_") for name in call.state]
-    return [*inputs, *state, *(f"out{i}" for i in range(len(call.outputs)))]

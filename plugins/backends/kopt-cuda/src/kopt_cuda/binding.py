@@ -9,40 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from kopt.errors import CandidateError, ExpressionError
 from kopt.model.expressions import evaluate, unmet
-from kopt.model.values import ScalarValue, TensorRef
 from kopt.model.verification import Status
-from kopt.worker.segments import ITEM_BYTES
+from kopt.worker.binding import BoundTensor, default_arguments, names_of
 from kopt_cuda.plan import Plan, fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kopt.model.values import CallSpec, Value
+    from kopt.model.values import CallSpec, TensorRef
     from kopt_cuda.plan import Expression, Launch
     from kopt_cuda.signatures import Kernel, Parameter
-
-
-class BoundTensor:
-    """A tensor as expressions see it."""
-
-    def __init__(
-        self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: str, address: int
-    ) -> None:
-        """``address``: 0 where it lies nowhere, ahead of time."""
-        self.shape, self.stride, self.dtype, self.address = shape, stride, dtype, address
-        self.ndim = len(shape)
-        self.itemsize = ITEM_BYTES[dtype]
-        self.numel = prod(shape)
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether the elements follow each other in memory, the last index fastest."""
-        step = 1
-        for extent, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
-            if extent != 1 and stride != step:
-                return self.numel == 0
-            step *= extent
-        return True
 
 
 @dataclass(frozen=True)
@@ -59,49 +35,17 @@ class ResolvedLaunch:
     cluster: tuple[int, int, int] | None = None
 
 
-@dataclass(frozen=True)
-class Names:
-    """What expressions may use, and the arguments of a launch that names none."""
-
-    values: dict[str, Any]
-    default: tuple[str, ...]
-
-
-def names_of(call: CallSpec, address: Callable[[TensorRef], int]) -> Names:
-    """Return every name that a plan may use, with what it stands for.
-
-    Arguments by the reference's names, module state with dots as underscores, outputs as ``out0``,
-    ``out1`` and, for the first, ``out``.
-    """
-
-    def named(value: Value) -> Any:
-        match value:
-            case TensorRef():
-                return BoundTensor(value.shape, value.strides, value.dtype, address(value))
-            case ScalarValue():
-                return value.value
-            case _:
-                return None  # lists and mappings cannot be passed to a kernel
-
-    values = {argument.name: named(argument.value) for argument in call.arguments}
-    values |= {name.replace(".", "_"): named(value) for name, value in call.state.items()}
-    values |= {f"out{index}": named(ref) for index, ref in enumerate(call.outputs)}
-    default = tuple(values)
-    if call.outputs:
-        values["out"] = values["out0"]
-    return Names(values, default)
-
-
 class Resolver:
     """Evaluates a plan for one call. Everything raises CandidateError with a line of the source."""
 
     def __init__(
         self, source: str, plan: Plan, kernels: Mapping[str, Kernel], knobs: Mapping[str, Any],
-        names: Names,
+        call: CallSpec, address: Callable[[TensorRef], int],
     ) -> None:  # fmt: skip
+        """``address``: where a tensor of the call lies; 0 for nowhere."""
         self._source, self._plan, self._kernels = source, plan, kernels
-        self._names = names
-        self._values = {**knobs, **names.values}
+        self._default = default_arguments(call)
+        self._values = {**knobs, **names_of(call, address)}
 
     def check_required(self) -> None:
         """Raise CandidateError (UNSUPPORTED) where the plan is not for this call."""
@@ -170,7 +114,7 @@ class Resolver:
         )
 
     def _arguments(self, launch: Launch, kernel: Kernel, index: int) -> list[bytes]:
-        given: Sequence[Expression] = self._names.default
+        given: Sequence[Expression] = self._default
         if launch.arguments is not None:
             given = launch.arguments
         if len(given) != len(kernel.parameters):

@@ -11,7 +11,7 @@ from kopt.errors import CandidateError
 from kopt.model.record import content_id
 from kopt.model.verification import Status
 from kopt_cuda import limits
-from kopt_cuda.binding import Resolver, missing_kernel, names_of
+from kopt_cuda.binding import Resolver, missing_kernel
 from kopt_cuda.compiling import CUBIN, LOG, compile_cubin, compile_ptx
 from kopt_cuda.includes import contents
 from kopt_cuda.plan import fault, plan_of
@@ -73,8 +73,7 @@ class Program:
 
     def resolver(self, call: CallSpec, address: Callable[[TensorRef], int]) -> Resolver:
         """Return what evaluates the plan for a call whose tensors lie at these addresses."""
-        names = names_of(call, address)
-        return Resolver(self.source, self.plan, self.kernels, self.knobs, names)
+        return Resolver(self.source, self.plan, self.kernels, self.knobs, call, address)
 
     def used(self, launches: Sequence[ResolvedLaunch]) -> list[KernelResources]:
         """Return what each launch uses. Raises CandidateError where the GPU would refuse one."""

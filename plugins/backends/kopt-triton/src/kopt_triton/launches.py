@@ -18,7 +18,7 @@ def launch_id(candidate: Candidate) -> str:
     told from the source.
     """
     try:
-        module = ast.parse(candidate.source)
+        module = ast.parse(candidate.text)
     except SyntaxError:
         return ""
     for node in ast.walk(module):
