@@ -36,7 +36,7 @@ def test_kernels_that_hang_are_told_by_what_is_right_for_them() -> None:
     assert all(case.expected == (Status.HANG,) for case in hanging)
 
 
-@pytest.mark.parametrize(("cpus", "jobs"), [(None, 1), (1, 1), (2, 1), (4, 2), (16, 4), (128, 4)])
+@pytest.mark.parametrize(("cpus", "jobs"), [(None, 1), (1, 1), (2, 1), (4, 2), (16, 8), (128, 8)])
 def test_a_judge_takes_two_cpus(
     monkeypatch: pytest.MonkeyPatch, cpus: int | None, jobs: int
 ) -> None:

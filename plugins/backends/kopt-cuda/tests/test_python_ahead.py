@@ -12,6 +12,8 @@ from kopt.model.kernel_file import is_python, load_kernel, parse_kernel
 from kopt.model.values import NamedValue
 from kopt.model.verification import Status
 
+pytest.importorskip("cupy")
+
 PATH = Path(__file__).parent / "scale.py"
 SCALE = PATH.read_text(encoding="utf-8")
 COMPILERS = ["nvrtc", "nvcc"]
