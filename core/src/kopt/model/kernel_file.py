@@ -118,7 +118,8 @@ def parse_kernel(
 def settled_source(candidate: Candidate) -> str:
     """Return the source with the chosen knob values as its header's defaults.
 
-    Values of knobs that were found in the source are written where they were found. Whoever reads the file gets what was measured: ``parse_kernel(...).chosen`` is the candidate's.
+    Values of knobs that were found in the source are written where they were found. Whoever reads
+    the file gets what was measured: ``parse_kernel(...).chosen`` is the candidate's.
     """
     if any(knob.edits for knob in candidate.knobs.values()):
         return candidate.text

@@ -25,7 +25,8 @@ def propose(
 ) -> list[Candidate]:
     """Return new candidates of all parents, taking turns so that none is starved.
 
-    One that declares no knobs gets those that its backend finds. Dropped: what was evaluated already, by id or by source after normalising, and doubles.
+    One that declares no knobs gets those that its backend finds. Dropped: what was evaluated
+    already, by id or by source after normalising, and doubles.
     """
     seen = {fingerprint(evaluation.candidate) for evaluation in history}
     lists = [
