@@ -95,3 +95,14 @@ def build(tmp_path: Path) -> Callable[..., Any]:
         return CudaBackend(CudaBackend.Options(**options)).kopt_build(None, kernel, context)
 
     return make
+
+
+@pytest.fixture
+def here() -> str:
+    """The architecture of this machine's GPU, as ``sm_90``."""
+    import torch
+
+    pytest.importorskip("cupy")
+    torch.cuda.init()
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"

@@ -10,28 +10,12 @@ import torch
 from kopt.errors import CandidateError
 from kopt.model.values import CallSpec, NamedValue, TensorRef
 from kopt.model.verification import Status
+from kopt.testing.tensors import OwnTensors
 from kopt_torch.tensors import NAMES
 
 SCALE = (Path(__file__).parent / "scale.cu").read_text(encoding="utf-8")
 EXAMPLES = Path(__file__).parents[4] / "examples"
 pytestmark = pytest.mark.gpu
-
-
-class Tensors:
-    """Opens references to tensors of this process (CUDA IPC needs two)."""
-
-    def __init__(self, *tensors):
-        self._tensors = tensors
-
-    def open(self, ref):
-        return self._tensors[ref.segment]
-
-
-@pytest.fixture
-def here() -> str:
-    pytest.importorskip("cupy")
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm_{major}{minor}"
 
 
 def bound_to(executable, out, **tensors):
@@ -45,7 +29,7 @@ def bound_to(executable, out, **tensors):
     }  # fmt: skip
     arguments = tuple(NamedValue(name=name, value=refs[name]) for name in tensors)
     call = CallSpec(arguments=arguments, outputs=(refs["out"],))
-    return executable.bound_to(call, Tensors(*every.values()))
+    return executable.bound_to(call, OwnTensors(*every.values()))
 
 
 def result(executable, out, **tensors):

@@ -11,6 +11,7 @@ from kopt.errors import CandidateError
 from kopt.model.kernel_file import load_kernel
 from kopt.model.values import CallSpec, NamedValue, ScalarValue, TensorRef
 from kopt.model.verification import Status
+from kopt.testing.tensors import OwnTensors
 from kopt_torch.executable import PythonCall
 from kopt_torch.tensors import NAMES
 
@@ -54,24 +55,6 @@ class ModelNew(torch.nn.Module):
 pytestmark = pytest.mark.gpu
 
 
-class Tensors:
-    """Opens references to tensors of this process (CUDA IPC needs two)."""
-
-    def __init__(self, *tensors):
-        self._tensors = tensors
-
-    def open(self, ref):
-        return self._tensors[ref.segment]
-
-
-@pytest.fixture
-def here() -> str:
-    pytest.importorskip("cupy")
-    torch.cuda.init()
-    major, minor = torch.cuda.get_device_capability()
-    return f"sm_{major}{minor}"
-
-
 def bound_to(executable, out, x, state=None, init=()):
     every = {"x": x, "out": out, **(state or {})}
     refs = {
@@ -85,7 +68,7 @@ def bound_to(executable, out, x, state=None, init=()):
         arguments=(NamedValue(name="x", value=refs["x"]),), outputs=(refs["out"],), init=init,
         state={name: refs[name] for name in state or {}},
     )  # fmt: skip
-    return PythonCall(executable, call, Tensors(*every.values()))
+    return PythonCall(executable, call, OwnTensors(*every.values()))
 
 
 def result(executable, x, **more):

@@ -13,6 +13,7 @@ import torch
 from kopt.errors import CandidateError
 from kopt.model.values import CallSpec, NamedValue, TensorRef
 from kopt.model.verification import Status
+from kopt.testing.tensors import OwnTensors
 from kopt_torch.executable import PythonCall
 from kopt_torch.tensors import NAMES
 
@@ -33,16 +34,6 @@ def kernel_function(x):
 """
 
 
-class Tensors:
-    """Opens references to tensors of this process (CUDA IPC needs two)."""
-
-    def __init__(self, *tensors):
-        self._tensors = tensors
-
-    def open(self, ref):
-        return self._tensors[ref.segment]
-
-
 def bound_to(executable, *tensors):
     """Bind to arguments and one output, the last."""
     refs = [
@@ -54,7 +45,7 @@ def bound_to(executable, *tensors):
     ]  # fmt: skip
     arguments = tuple(NamedValue(name=f"a{n}", value=ref) for n, ref in enumerate(refs[:-1]))
     call = CallSpec(arguments=arguments, outputs=(refs[-1],))
-    return PythonCall(executable, call, Tensors(*tensors))
+    return PythonCall(executable, call, OwnTensors(*tensors))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
