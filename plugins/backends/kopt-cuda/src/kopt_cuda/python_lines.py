@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kopt.errors import CandidateError
 from kopt.model.verification import Status
 from kopt_torch.executable import as_candidate_error
+from kopt_torch.tracebacks import causes, line_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +95,7 @@ def candidate_error(error: BaseException, source: str, folder: Path) -> Candidat
 
     :param folder: where the candidate's module lies, to find its frames in the traceback.
     """
-    for each in _chain(error):
+    for each in causes(error):
         if type(each).__name__ == "CompileException" and hasattr(each, "get_message"):
             return _compile_failure(each, source)
     cause = error
@@ -108,7 +109,7 @@ def candidate_error(error: BaseException, source: str, folder: Path) -> Candidat
     if _NO_SUCH_KERNEL in detail:
         status = Status.COMPILE_ERROR
         detail += '; the CUDA source has no extern "C" kernel of the name that get_function got'
-    line = _traceback_line(cause, folder)
+    line = line_below(cause, folder)
     return CandidateError(status, f"{FILE}:{line}: {detail}" if line else detail)
 
 
@@ -132,19 +133,3 @@ def _classified(error: BaseException) -> CandidateError:
             raise error
     except CandidateError as made:
         return made
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    found = [error]
-    while (cause := found[-1].__cause__) is not None and len(found) < 50:
-        found.append(cause)
-    return found
-
-
-def _traceback_line(error: BaseException, folder: Path) -> int | None:
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename).is_relative_to(folder):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line

@@ -13,17 +13,10 @@ from triton.runtime.errors import InterpreterError, OutOfResources
 
 from kopt.errors import CandidateError
 from kopt.model.verification import Status
+from kopt_torch.tracebacks import causes, line_below
 from kopt_triton.launch_sites import kernels
 from kopt_triton.likely_fixes import fix_of, status_of
 from kopt_triton.names import SourceTree, called
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """Return an error and its causes, outermost first."""
-    found = [error]
-    while (cause := found[-1].__cause__) is not None and len(found) < 50:
-        found.append(cause)
-    return found
 
 
 def _line_of(error: CompilationError, source: str) -> int | None:
@@ -87,18 +80,9 @@ def _resource_failure(error: OutOfResources, where: str) -> CandidateError:
     )
 
 
-def _traceback_line(error: BaseException, folder: Path) -> int | None:
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename).is_relative_to(folder):
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
-
-
 def _innermost(chain: list[BaseException], folder: Path) -> int | None:
     """Return the line in the candidate's file that is nearest to the failure."""
-    lines = [line for item in chain if (line := _traceback_line(item, folder)) is not None]
+    lines = [line for item in chain if (line := line_below(item, folder)) is not None]
     return lines[-1] if lines else None
 
 
@@ -108,7 +92,7 @@ def candidate_error(error: BaseException, source: str, folder: Path) -> Candidat
     :param source: the candidate's text, for its lines.
     :param folder: where the candidate's module lies, to find its frames in the traceback.
     """
-    chain = _chain(error)
+    chain = causes(error)
     if any(isinstance(item, CompilationError) for item in chain):
         return _compile_failure(chain, source)
     for item in chain:
