@@ -20,7 +20,7 @@ from kopt.model.candidate import Candidate
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.problem import InputSpec, Problem, ReferenceSource, Workload
 from kopt.stages import measuring
-from kopt.worker.client import default_locks
+from kopt.worker.device_lock import default_locks
 from kopt.worker.judge import Judge
 from kopt.worker.limits import adopt_orphans, allow_many_files
 from kopt.worker.settings import JudgeSettings

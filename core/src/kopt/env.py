@@ -80,6 +80,11 @@ def cuda_homes() -> tuple[str, ...]:
     return tuple(home for home in named if home)
 
 
+def visible_gpu() -> str:
+    """Return the first GPU of CUDA_VISIBLE_DEVICES, as the driver's tools name one; empty: all are."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+
+
 def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, str]:
     """Return the whole environment of a candidate process.
 

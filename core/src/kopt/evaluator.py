@@ -11,6 +11,7 @@ from kopt.model.candidate import Candidate
 from kopt.model.device import Device
 from kopt.model.evaluation import Build, Evaluation
 from kopt.model.measurement import Measurement
+from kopt.model.probe import Probe
 from kopt.model.problem import Signature
 from kopt.model.record import Record
 from kopt.model.verification import Status
@@ -79,6 +80,10 @@ class Evaluator(Protocol):
 
     def verify(self, candidate: Candidate) -> Evaluation:
         """Build and verify at a winner's depth, without timing."""
+        ...
+
+    def probe(self, candidate: Candidate) -> Probe:
+        """Return a profiler's access to a correct candidate."""
         ...
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from kopt.errors import ConfigError, PluginUnavailableError
 from kopt.model.candidate import Candidate, Knob
 from kopt.model.check import Check
 from kopt.model.completion import Completion, CompletionRequest
+from kopt.model.device import Device
 from kopt.model.diagnosis import Diagnosis, Profile
 from kopt.model.evaluation import Evaluation
 from kopt.model.oracle import OracleReport
@@ -22,9 +23,10 @@ from kopt.plugins.loader import LoadedPlugin, PluginRef, adopt, load
 if TYPE_CHECKING:
     from kopt.evaluator import Evaluator
     from kopt.model.budget import Budget, Spend
-    from kopt.model.device import Device, Target
+    from kopt.model.device import Target
     from kopt.model.executable import BuildContext, Executable
     from kopt.model.history import History
+    from kopt.model.probe import Probe
     from kopt.model.problem import Signature
     from kopt.model.reference import InputSet, Reference
     from kopt.model.run import Run
@@ -101,6 +103,10 @@ class Hooks(IsolatedCalls):
         if failed:
             raise PluginUnavailableError(" | ".join(failed))
 
+    def has(self, role: str) -> bool:
+        """Whether a plugin of this role is loaded."""
+        return any(plugin.info.role == role for plugin in self.plugins)
+
     def kopt_check(self) -> list[Check]:
         """Collect every plugin's rows; one that raises gets a row that says so."""
         return [check for _, check in self._checks()]
@@ -126,11 +132,21 @@ class Hooks(IsolatedCalls):
         """Return what the first verifier says of the oracle; None: none can test it."""
         return self._first("kopt_test_oracle", _one(OracleReport), {"reference": reference})
 
+    def kopt_measure_device(self, device: str) -> Device | None:
+        """Return what the first backend measured; None: none measures such a device."""
+        return self._first("kopt_measure_device", _one(Device), {"device": device})
+
+    def kopt_read_profile(self, path: Path) -> Profile | None:
+        """Return what the first profiler reads in a report; None: it is none of theirs."""
+        return self._first("kopt_read_profile", _one(Profile), {"path": path})
+
     def kopt_profile(
-        self, problem: Problem, evaluation: Evaluation, device: Device
+        self, problem: Problem, evaluation: Evaluation, device: Device, probe: Probe
     ) -> list[Profile]:
         """Return what each profiler found."""
-        arguments = {"problem": problem, "evaluation": evaluation, "device": device}
+        arguments = {
+            "problem": problem, "evaluation": evaluation, "device": device, "probe": probe,
+        }  # fmt: skip
         return self._all("kopt_profile", Profile, arguments)
 
     def kopt_judge(

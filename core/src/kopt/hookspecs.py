@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kopt.model.executable import BuildContext, Executable
     from kopt.model.history import History
     from kopt.model.oracle import OracleReport
+    from kopt.model.probe import Probe
     from kopt.model.problem import Problem, Signature
     from kopt.model.reference import InputSet, Reference
     from kopt.model.run import Run
@@ -92,9 +93,33 @@ def kopt_test_oracle(reference: Reference) -> OracleReport | None:
     """
 
 
+@hookspec(firstresult=True)
+def kopt_measure_device(device: str) -> Device | None:
+    """Measure a device's rates (role ``backend``; first result): some seconds, once a device.
+
+    :param device: ``cpu`` or ``cuda``.
+    Returns the device with its ``peaks``. Called in a process of its own. None: not this backend's.
+    """
+
+
+@hookspec(firstresult=True)
+def kopt_read_profile(path: Path) -> Profile | None:
+    """Read a report that a profiler's tool wrote, on any machine (role ``profiler``; first result).
+
+    :param path: an existing file.
+    Return None where it is not this tool's. Raise PluginError where it is, and cannot be read.
+    """
+
+
 @hookspec
-def kopt_profile(problem: Problem, evaluation: Evaluation, device: Device) -> Profile | None:
-    """Measure how a parent uses the device (role ``profiler``). None: nothing to say."""
+def kopt_profile(
+    problem: Problem, evaluation: Evaluation, device: Device, probe: Probe
+) -> Profile | None:
+    """Measure how a correct candidate uses the device (role ``profiler``). None: nothing to say.
+
+    What a tool cannot measure here belongs into the profile's ``notes``, with what to do about it:
+    other profilers go on.
+    """
 
 
 @hookspec

@@ -10,6 +10,7 @@ from functools import cache
 
 import psutil
 
+from kopt.env import visible_gpu
 from kopt.errors import ConfigError, DeviceError
 from kopt.model.device import DeviceKind
 
@@ -31,6 +32,27 @@ def gpu_names() -> tuple[str, ...]:
     except (OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(done.stdout.strip().splitlines()) if done.returncode == 0 else ()
+
+
+def gpu_capability() -> str | None:
+    """Return the compute capability of the first GPU, as ``9.0``; None where none is here."""
+    return _of_first_gpu("compute_cap")
+
+
+def gpu_uuid() -> str:
+    """Return the driver's id of the first GPU that CUDA sees, without its prefix; empty: none."""
+    return (_of_first_gpu("uuid") or "").removeprefix("GPU-")
+
+
+def _of_first_gpu(field: str) -> str | None:
+    if not gpu_names():
+        return None
+    chosen = visible_gpu()
+    done = subprocess.run(
+        ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", *(["-i", chosen] if chosen else [])],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    return done.stdout.split()[0] if done.returncode == 0 and done.stdout.split() else None
 
 
 def choose_device(asked: DeviceKind | None, languages: Sequence[str] = ()) -> DeviceKind:

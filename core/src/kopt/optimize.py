@@ -35,7 +35,8 @@ from kopt.reporter import Reporter
 from kopt.runs.state import RunState
 from kopt.runs.store import RunFolder
 from kopt.session import Session
-from kopt.worker.client import LocalEvaluator, default_locks
+from kopt.worker.client import LocalEvaluator
+from kopt.worker.device_lock import default_locks
 from kopt.worker.settings import JudgeSettings
 
 _PREFERRED = {"cuda": ("triton", "cuda"), "cpu": ("cpp",)}

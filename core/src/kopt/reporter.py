@@ -30,6 +30,10 @@ class Steps(Protocol):
         """One kernel of many has its verdict; ``count`` as 3/70."""
         ...
 
+    def probed(self, what: str, seconds: float) -> None:
+        """A profiler has run a kernel under a tool, traced it, or had its code listed."""
+        ...
+
 
 class Reporter(Protocol):
     """Told by the session; must not raise."""
@@ -72,6 +76,9 @@ class Silent:
         """Say nothing."""
 
     def judged(self, kernel: str, status: str, count: str) -> None:
+        """Say nothing."""
+
+    def probed(self, what: str, seconds: float) -> None:
         """Say nothing."""
 
     def proposed(self, round_number: int, candidates: Sequence[Candidate]) -> None:

@@ -12,16 +12,26 @@ from kopt.hooks import Hooks
 from kopt.model.budget import Spend
 from kopt.model.candidate import Candidate
 from kopt.model.device import Target
+from kopt.model.diagnosis import Diagnosis
 from kopt.model.evaluation import Evaluation
 from kopt.model.history import History
 from kopt.model.run import Run, RunStatus
 from kopt.plugins.isolation import PluginFailure
 from kopt.reporter import Reporter, Silent
-from kopt.runs.events import Confirmed, Evaluated, Event, Finished, Opened, PluginFailed, Proposed
+from kopt.runs.events import (
+    Confirmed,
+    Diagnosed,
+    Evaluated,
+    Event,
+    Finished,
+    Opened,
+    PluginFailed,
+    Proposed,
+)
 from kopt.runs.journal import Journal
 from kopt.runs.state import PendingRound, RunState
 from kopt.runs.store import RunFolder
-from kopt.stages.judging import diagnose
+from kopt.stages.judging import Diagnoser
 from kopt.stages.proposing import propose
 
 _MOST_CONFIRMATIONS = 3
@@ -49,6 +59,7 @@ class Session:
         self._trials = len(self._state.evaluations)
         self._round = self._state.rounds
         self._opening: Opening | None = None
+        self._diagnoser: Diagnoser | None = None
         self.history = History(self._state.evaluations)
         hooks.on_failure = self._plugin_failed
 
@@ -120,15 +131,26 @@ class Session:
     def _proposals(self, parents: Sequence[Evaluation]) -> list[Candidate]:
         opening = self._opened
         target = Target(language=self._language, device=opening.device)
-        pairs = [
-            (p, diagnose(self._hooks, self._problem, opening.signature, p, opening.device,
-                         self.history))
-            for p in parents
-        ]  # fmt: skip
+        pairs = [(parent, self._diagnosed(parent)) for parent in parents]
         return propose(
             self._hooks, self._problem, opening.signature, target, pairs or [(None, [])],
             self.history,
         )  # fmt: skip
+
+    def _diagnosed(self, parent: Evaluation) -> list[Diagnosis]:
+        """Return what the judges make of a parent; where there is none, nothing is profiled."""
+        if not self._hooks.has("judge"):
+            return []
+        if self._diagnoser is None:
+            opening = self._opened
+            self._diagnoser = Diagnoser(
+                self._hooks, self._problem, opening.signature, opening.device,
+                lambda parent: self._evaluator.probe(parent.candidate),
+            )  # fmt: skip
+        found = self._diagnoser.diagnose(parent, self.history)
+        profiles = self._diagnoser.profiles(parent)
+        self._write(Diagnosed(parent=parent.id, profiles=tuple(profiles), diagnoses=tuple(found)))
+        return found
 
     def _evaluate(self, candidates: Sequence[Candidate]) -> None:
         """Evaluate a round; a budget that runs out leaves the rest of it pending."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from dataclasses import dataclass
 from kopt.config import Settings, run_config
 from kopt.errors import ConfigError, ProblemError
 from kopt.evaluator import Compiled, Opening
+from kopt.hooks import Hooks
 from kopt.loading import load_hooks, without_idle_options
-from kopt.machine import GPU_LANGUAGES, choose_device, gpu_names, refuse_untimeable
+from kopt.machine import GPU_LANGUAGES, choose_device, gpu_capability, refuse_untimeable
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device, DeviceKind
 from kopt.model.evaluation import Evaluation
@@ -138,24 +138,13 @@ def _target_here(candidate: Candidate) -> str:
     """Return what a kernel is built for where nothing is said. Raises ConfigError."""
     if candidate.language not in GPU_LANGUAGES:
         return "native"
-    capability = _gpu_capability()
+    capability = gpu_capability()
     if capability is None:
         raise ConfigError(
             f"no GPU is here to build a {candidate.language} kernel for; name one with --target, as "
             "--target sm_90"
         )
     return f"sm_{capability.replace('.', '')}"
-
-
-def _gpu_capability() -> str | None:
-    """Return the compute capability of the first GPU, as ``9.0``; None where none is here."""
-    if not gpu_names():
-        return None
-    done = subprocess.run(
-        ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
-        capture_output=True, text=True, timeout=30, check=False,
-    )  # fmt: skip
-    return done.stdout.split()[0] if done.returncode == 0 and done.stdout.split() else None
 
 
 def _check_target(target: str, candidate: Candidate) -> None:
@@ -200,18 +189,33 @@ def evaluator_for(
     settings: Settings,
 ) -> Iterator[LocalEvaluator]:
     """Give a judge with the backends of the candidates' languages; it ends with the context."""
+    with evaluator_and_hooks(problem, candidates, device, settings) as (evaluator, _):
+        yield evaluator
+
+
+@contextmanager
+def evaluator_and_hooks(
+    problem: Problem,
+    candidates: Sequence[Candidate],
+    device: DeviceKind,
+    settings: Settings,
+    *,
+    roles: Sequence[tuple[str, str]] = (),
+) -> Iterator[tuple[LocalEvaluator, Hooks]]:
+    """The same, with the hooks of its plugins and of ``roles``: more of them, as (role, name)."""
     languages = dict.fromkeys(candidate.language for candidate in candidates)
     backends = [settings.backend] if settings.backend and candidates else list(languages)
     config = run_config(settings, device, backends[0] if backends else "torch")
     named = [
         *(("backend", name) for name in dict.fromkeys((config.reference, *backends))),
         *(("verifier", name) for name in config.verifiers),
+        *roles,
     ]
     hooks = load_hooks(without_idle_options(config, settings.origins, named), named)
     hooks.ensure_available()
     state = state_of(problem, config, [])
     evaluator = LocalEvaluator(judge_settings(config, hooks, state))
     try:
-        yield evaluator
+        yield evaluator, hooks
     finally:
         evaluator.close()

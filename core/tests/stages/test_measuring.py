@@ -62,10 +62,10 @@ class Clock:
         return BlockTime(wall, None if self._device is None else counted * self._device)
 
 
-def measure(subject, baselines, plan=PLAN, seed=0, workload=None):
+def measure(subject, baselines, plan=PLAN, seed=0, workload=None, *, ours=False):
     return measure_workload(
         workload or Workload(name="w", weight=2.0), 1 << 20, subject, baselines, plan,
-        random.Random(seed),
+        random.Random(seed), ours=ours,
     )  # fmt: skip
 
 
@@ -251,6 +251,15 @@ def test_a_device_time_that_the_wall_contradicts_is_not_credible():
     with pytest.raises(CandidateError, match="by the device's clock") as caught:
         measure(Clock(1.0, device=0.1), {"eager": Clock(1.0, device=1.0)})
     assert caught.value.status is Status.TIMING_NOT_CREDIBLE
+
+
+def test_a_baseline_whose_host_cannot_keep_up_is_credible():
+    """A reference of 64 small operators takes 0.13 ms on a GPU and 0.8 ms to launch."""
+    found = measure(Clock(0.8, device=0.13), {"eager": Clock(0.8, device=0.13)}, CLOSE, ours=True)
+    assert found.latency_ms == pytest.approx(0.13)
+    assert found.call_ms == pytest.approx(0.8)
+    with pytest.raises(CandidateError, match="no time at all"):
+        measure(Clock(0.0), {"eager": Clock(1.0)}, ours=True)
 
 
 @pytest.mark.parametrize(("wall", "device"), [(1.0, 0.5), (0.15, 0.004), (5.0, 5.0)])

@@ -10,6 +10,7 @@ import typer
 
 from kopt._version import __version__
 from kopt.cli import (
+    analyze_verb,
     build_verb,
     config_verb,
     doctor_verb,
@@ -17,6 +18,7 @@ from kopt.cli import (
     measure_verb,
     optimize_verb,
     plugins_verb,
+    profile_verb,
     resume_verb,
     selftest_verb,
     show_verb,
@@ -38,7 +40,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for verb in (
-    optimize_verb, resume_verb, show_verb, verify_verb, measure_verb, build_verb, init_verb,
+    optimize_verb, resume_verb, show_verb, verify_verb, measure_verb, profile_verb,
+    analyze_verb, build_verb, init_verb,
     plugins_verb, doctor_verb, selftest_verb, config_verb,
 ):  # fmt: skip
     verb.register(app)

@@ -102,6 +102,10 @@ class ProgressReporter:
         """One line per kernel of a selftest."""
         self.step(f"{count:>7} {escape(kernel)}: {status}")
 
+    def probed(self, what: str, seconds: float) -> None:
+        """One line for each thing that a profiler did."""
+        self.step(f"profiling: {escape(what)} took {seconds:.1f} s")
+
     def proposed(self, round_number: int, candidates: Sequence[Candidate]) -> None:
         """Announce a round."""
         count = len(candidates)

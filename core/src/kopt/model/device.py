@@ -11,6 +11,33 @@ from kopt.model.record import Record
 DeviceKind = Literal["cpu", "cuda"]
 
 
+class Peaks(Record):
+    """What was measured of a device once (``kopt doctor --measure``); None: not measured, or cannot be."""
+
+    copy_gb_s: float | None = None
+    """Read plus written bytes of a large copy."""
+    read_gb_s: float | None = None
+    write_gb_s: float | None = None
+    fp32_tflops: float | None = None
+    """Of a large matrix product in float32, no TF32; likewise below."""
+    tf32_tflops: float | None = None
+    bf16_tflops: float | None = None
+    fp16_tflops: float | None = None
+    fp8_tflops: float | None = None
+    launch_us: float | None = None
+    """One empty kernel launch after another, per launch."""
+    measured: str = ""
+    """When, as 2026-11-28."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Driver and framework by name, as they were then."""
+
+    @property
+    def bandwidth_gb_s(self) -> float | None:
+        """The most that memory was seen to give: what a bound on time divides by."""
+        known = [rate for rate in (self.copy_gb_s, self.read_gb_s, self.write_gb_s) if rate]
+        return max(known, default=None)
+
+
 class Device(Record):
     """A device as found, with what was measured on it; nothing is taken from a table of names."""
 
@@ -26,6 +53,8 @@ class Device(Record):
     uuid: str = ""
     copy_bandwidth_gb_s: float | None = None
     """Read plus written bytes of a large copy, measured in this session."""
+    peaks: Peaks | None = None
+    """None: never measured here."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Driver, frameworks and compilers, by name."""
 

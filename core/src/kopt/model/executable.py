@@ -56,6 +56,10 @@ class Executable(Protocol):
     which of them were not run, and why. It changes neither inputs nor outputs, and raises nothing
     for what the candidate does there. Without it the sanitizer stage is not run.
 
+    It may also have ``timeline(bound: BoundCall, calls: int) -> Timeline | None`` (kopt.model.probe):
+    trace the kernels of warm calls, with their times; None where this device has no tracer. Without
+    it no kernel is timed on its own.
+
     It may also have ``ahead_of_time(call: CallSpec) -> list[Record]``: compile what a call would
     launch for the context's architecture, from shapes alone, and return what each kernel uses:
     ``name``, ``registers``, ``spill_bytes``, ``shared_bytes``, ``limits_exceeded`` and whatever

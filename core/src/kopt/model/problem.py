@@ -135,6 +135,10 @@ class OperatorCall(Record):
     """Shapes of the outputs."""
     scalars: tuple[Scalar | tuple[Scalar, ...], ...] = ()
     """The arguments that are no tensors, in order."""
+    flops: int = 0
+    """Floating-point operations, of products and convolutions alone (a multiply-add counts two)."""
+    dtype: str = ""
+    """In which a product or convolution is done, as ``float32``; empty for other operators."""
 
 
 class WorkloadSignature(Record):

@@ -35,6 +35,7 @@ FIRST_PARTY = {
     "llm.openai": "kopt-openai",
     "llm.replay": "kopt-replay",
     "profiler.ncu": "kopt-ncu",
+    "profiler.perf": "kopt-perf",
     "profiler.static": "kopt-static",
     "profiler.torchprof": "kopt-torchprof",
     "search.beam": "kopt-search",

@@ -27,6 +27,8 @@ _ANSWERS: dict[str, tuple[type[KoptError], ...]] = {
     "kopt_load_problem": (ProblemError,),
     "kopt_submit": (DeviceError, ProblemError),
     "kopt_open_reference": (ProblemError, DeviceError, WorkerError),
+    "kopt_measure_device": (DeviceError, WorkerError),
+    "kopt_read_profile": (PluginError,),
     "kopt_build": (CandidateError, ProblemError, WorkerError),
     "kopt_verify": (CandidateError, ProblemError, WorkerError),
     "kopt_recheck": (CandidateError, ProblemError, WorkerError),

@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter
 from kopt.evaluator import Opening
 from kopt.model.budget import Spend
 from kopt.model.candidate import Candidate
+from kopt.model.diagnosis import Diagnosis, Profile
 from kopt.model.evaluation import Evaluation
 from kopt.model.record import Record
 from kopt.model.run import RunStatus
@@ -36,6 +37,16 @@ class Evaluated(Record):
 
     kind: Literal["evaluated"] = "evaluated"
     evaluation: Evaluation
+
+
+class Diagnosed(Record):
+    """Judges looked at a round's parent."""
+
+    kind: Literal["diagnosed"] = "diagnosed"
+    parent: str
+    """Candidate id."""
+    profiles: tuple[Profile, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
 
 
 class PluginFailed(Record):
@@ -76,7 +87,7 @@ class Finished(Record):
 
 
 Event = Annotated[
-    Opened | Proposed | Evaluated | PluginFailed | Spent | Confirmed | Finished,
+    Opened | Proposed | Evaluated | Diagnosed | PluginFailed | Spent | Confirmed | Finished,
     Field(discriminator="kind"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

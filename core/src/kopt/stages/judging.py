@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from kopt.hooks import Hooks
-from kopt.model.device import Device
-from kopt.model.diagnosis import Diagnosis
-from kopt.model.evaluation import Evaluation
-from kopt.model.history import History
-from kopt.model.problem import Problem, Signature
+from typing import TYPE_CHECKING
+
+from kopt.stages.profiling import profiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kopt.hooks import Hooks
+    from kopt.model.device import Device
+    from kopt.model.diagnosis import Diagnosis, Profile
+    from kopt.model.evaluation import Evaluation
+    from kopt.model.history import History
+    from kopt.model.probe import Probe
+    from kopt.model.problem import Problem, Signature
 
 
-def diagnose(
-    hooks: Hooks,
-    problem: Problem,
-    signature: Signature,
-    parent: Evaluation,
-    device: Device,
-    history: History,
-) -> list[Diagnosis]:
-    """Return what the judges make of a parent; empty where no judge is configured."""
-    profiles = hooks.kopt_profile(problem, parent, device)
-    return hooks.kopt_judge(problem, signature, parent, profiles, device, history)
+class Diagnoser:
+    """Profiles each parent once, and has the judges look at it in every round."""
+
+    def __init__(
+        self,
+        hooks: Hooks,
+        problem: Problem,
+        signature: Signature,
+        device: Device,
+        probe: Callable[[Evaluation], Probe],
+    ) -> None:
+        self._hooks, self._problem, self._signature = hooks, problem, signature
+        self._device, self._probe = device, probe
+        self._profiles: dict[str, list[Profile]] = {}
+
+    def profiles(self, parent: Evaluation) -> list[Profile]:
+        """Return the profiles of a correct candidate."""
+        if parent.id not in self._profiles:
+            self._profiles[parent.id] = profiled(
+                self._hooks, self._problem, self._signature, parent, self._device,
+                self._probe(parent),
+            )  # fmt: skip
+        return self._profiles[parent.id]
+
+    def diagnose(self, parent: Evaluation, history: History) -> list[Diagnosis]:
+        """Return what the judges make of a parent."""
+        return self._hooks.kopt_judge(
+            self._problem, self._signature, parent, self.profiles(parent), self._device, history
+        )

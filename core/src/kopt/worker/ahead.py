@@ -25,7 +25,10 @@ class TargetBuild:
         self, recipe: ProcessRecipe, target: str, listing: str | None, seconds: float
     ) -> None:
         """``listing``: of which kind, or None; ``seconds``: the deadline of each step."""
-        self._recipe = replace(recipe, opening={**recipe.opening, "architecture": target})
+        told: dict[str, str | None] = {"architecture": target}
+        if target != "native":  # whatever device is here, this is for one that need not be
+            told["device"] = None
+        self._recipe = replace(recipe, opening={**recipe.opening, **told})
         self._target = target
         self._listing = listing
         self._seconds = seconds

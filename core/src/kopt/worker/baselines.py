@@ -165,6 +165,7 @@ class BaselineBench:
                 {label: self.subject(other, workload.name) for label, other in others.items()},
                 plan,
                 judge.rng,
+                ours=True,
             )
             for workload in judge.timing.workloads
         ]

@@ -25,6 +25,7 @@ from kopt.model.values import CallSpec
 from kopt.model.verification import Status
 from kopt.runs.builds import BuildCache
 from kopt.worker.channel import MOST_BYTES, Channel, ChannelClosedError
+from kopt.worker.cuda_profiler import cuda_profiling
 from kopt.worker.limits import die_with_parent, limit_resources
 from kopt.worker.segments import MappedMemory
 
@@ -69,7 +70,7 @@ class CandidateServer:
             "bind": self._bind, "run": self._run, "time": self._time,
             "collect": self._collect, "origin": self._origin, "sanitize": self._sanitize,
             "reset": self._reset, "ping": lambda order, fds: {}, "ahead": self._ahead,
-            "listing": self._listing,
+            "listing": self._listing, "profiled": self._profiled, "timeline": self._timeline,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -178,6 +179,25 @@ class CandidateServer:
         key, bound = self._calls[order["call_id"]]
         run = getattr(self._executables[key], "sanitize", None)
         return {"report": None if run is None else run(bound).to_json()}
+
+    def _profiled(self, order: Reply, fds: list[int]) -> Reply:
+        """Call once unseen, then under a profiler that waits for CUDA's start of profiling."""
+        key, bound = self._calls[order["call_id"]]
+        executable = self._executables[key]
+        bound.launch()
+        executable.synchronize()
+        with cuda_profiling():
+            for _ in range(order["calls"]):
+                bound.launch()
+            executable.synchronize()
+        return {}
+
+    def _timeline(self, order: Reply, fds: list[int]) -> Reply:
+        """Trace the kernels of warm calls, where the executable can."""
+        key, bound = self._calls[order["call_id"]]
+        trace = getattr(self._executables[key], "timeline", None)
+        timeline = None if trace is None else trace(bound, order["calls"])
+        return {"timeline": None if timeline is None else timeline.to_json()}
 
     def _time(self, order: Reply, fds: list[int]) -> Reply:
         bound = [self._calls[call_id] for call_id in order["calls"]]

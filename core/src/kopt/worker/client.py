@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import kopt.errors
@@ -22,7 +21,9 @@ from kopt.model.evaluation import Evaluation
 from kopt.model.oracle import OracleReport
 from kopt.model.problem import Signature
 from kopt.model.verification import Status
+from kopt.peaks import known_peaks
 from kopt.worker.channel import Channel, ChannelClosedError, ChannelTimeoutError
+from kopt.worker.probe import JudgeProbe
 from kopt.worker.settings import JudgeSettings
 
 _OPEN_SECONDS = 900.0
@@ -44,6 +45,7 @@ class LocalEvaluator:
         self._channel: Channel | None = None
         self._number = 0
         self._timing = True
+        self._target = "native"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
         self._patience = settings.build_seconds + _ORDERS_PER_EVALUATION * settings.run_seconds
 
@@ -66,14 +68,19 @@ class LocalEvaluator:
         self._start()
         number = self._send("prepare", {})
         result = self._result(self._receive(_OPEN_SECONDS), number)
-        return Device.model_validate(result["device"]), Signature.model_validate(
-            result["signature"]
-        )
+        device = self._known(Device.model_validate(result["device"]))
+        return device, Signature.model_validate(result["signature"])
+
+    def _known(self, device: Device) -> Device:
+        """Return a device with what was once measured of it."""
+        self._target = "native" if device.kind == "cpu" else device.architecture
+        return device.model_copy(update={"peaks": known_peaks(device)})
 
     def _open(self) -> Opening:
         self._start()
         number = self._send("open", {})
         opening = Opening.model_validate(self._result(self._receive(_OPEN_SECONDS), number))
+        opening = opening.model_copy(update={"device": self._known(opening.device)})
         self._settings = self._settings.model_copy(update={"fastest": opening.fastest})
         return opening
 
@@ -195,6 +202,17 @@ class LocalEvaluator:
         except JudgeLostError as error:
             raise WorkerError(f"nothing was built for {target}: {error}") from error
 
+    def probe(self, candidate: Candidate) -> JudgeProbe:
+        """Return a profiler's access to a candidate; ``open`` or ``prepare`` comes first."""
+        return JudgeProbe(candidate, self._probed, self.compiled, self._target)
+
+    def _probed(self, op: str, seconds: float, fields: dict[str, Any]) -> dict[str, Any]:
+        try:
+            number = self._send(op, fields)
+            return self._result(self._receive(self._patience + seconds), number)
+        except JudgeLostError as error:
+            raise WorkerError(f"the candidate was not profiled: {error}") from error
+
     def _last_words(self) -> str:
         size = os.fstat(self._log.fileno()).st_size
         tail = os.pread(self._log.fileno(), 3000, max(0, size - 3000)).decode(errors="replace")
@@ -232,8 +250,3 @@ class LocalEvaluator:
 
 def _infrastructure(candidate: Candidate, reason: str) -> Evaluation:
     return Evaluation(candidate=candidate, status=Status.INFRASTRUCTURE_ERROR, detail=reason)
-
-
-def default_locks() -> Path:
-    """Return the folder of the device locks, the same for every user of a machine."""
-    return Path(tempfile.gettempdir()) / "kopt-locks"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,3 +53,8 @@ class DeviceLock:
             yield
         finally:
             os.close(fd)
+
+
+def default_locks() -> Path:
+    """Return the folder of the device locks, the same for every user of a machine."""
+    return Path(tempfile.gettempdir()) / "kopt-locks"

@@ -25,6 +25,7 @@ from kopt.worker.ahead import TargetBuild
 from kopt.worker.baselines import BaselineBench
 from kopt.worker.device_lock import DeviceLock
 from kopt.worker.pool import ProcessPool, ProcessRecipe
+from kopt.worker.probing import Probing
 from kopt.worker.process import CandidateProcess
 from kopt.worker.settings import JudgeSettings
 from kopt.worker.stopwatch import Stopwatch
@@ -57,6 +58,9 @@ class Judge:
             self._hooks, reference, self._lock, self._bench, self.timing, self.rng
         )
         self._twins = Twins()
+        self.probing = Probing(
+            self._recipe(), self._pool, self._lock, self._profiled_inputs, self._built
+        )
 
     def _recipe(self) -> ProcessRecipe:
         settings, reference = self._settings, self.reference
@@ -119,12 +123,21 @@ class Judge:
 
     def compiled(self, candidate: Candidate, target: str, listing: str | None) -> Compiled:
         """Build for a target, on the first workload's shapes; nothing of it runs."""
-        inputs = self.reference.inputs(self.timing.workloads[0].name, secrets.randbits(31))
+        inputs = self._profiled_inputs()
         try:
             built = TargetBuild(self._recipe(), target, listing, self._settings.build_seconds)
             return built.run(self.build_in, candidate, inputs.call)
         finally:
             inputs.close()
+
+    def _profiled_inputs(self) -> InputSet:
+        return self.reference.inputs(self.timing.workloads[0].name, secrets.randbits(31))
+
+    def _built(
+        self, process: CandidateProcess, candidate: Candidate, more_seconds: float
+    ) -> ProcessTrial:
+        build, _ = self.build_in(process, candidate)
+        return self.trial(process, candidate, build, "winner", more_seconds=more_seconds)
 
     def _retried(self, candidate: Candidate, *, fresh: bool, timed: bool = True) -> Evaluation:
         start = time.monotonic()
@@ -222,9 +235,7 @@ class Judge:
 
     def _instrumented(self, candidate: Candidate, inputs: InputSet) -> SanitizerReport:
         def calls(process: CandidateProcess, launches: int) -> None:
-            build, _ = self.build_in(process, candidate)
-            trial = self.trial(process, candidate, build, "winner", more_seconds=SANITIZER_SECONDS)
-            trial.run(inputs, launches)
+            self._built(process, candidate, SANITIZER_SECONDS).run(inputs, launches)
 
         nbytes = sum(segment.nbytes for segment in inputs.segments)
         return device_sanitizer.sanitize(self._recipe(), nbytes, calls)

@@ -97,6 +97,14 @@ class JudgeServer:
         if request["op"] == "compiled":
             target, listing = request["target"], request["listing"]
             return self._judge.compiled(candidate, target, listing).to_json()
+        if request["op"] == "under":
+            return self._judge.probing.under(
+                candidate, request["command"], request["environment"], request["calls"],
+                request["seconds"],
+            ).to_json()  # fmt: skip
+        if request["op"] == "timeline":
+            timeline = self._judge.probing.timeline(candidate, request["calls"])
+            return {"timeline": None if timeline is None else timeline.to_json()}
         methods = {
             "evaluate": self._judge.evaluate,
             "confirm": self._judge.confirm,

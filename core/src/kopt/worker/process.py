@@ -185,13 +185,19 @@ class CandidateProcess:
         found = family.kill_all(family.descendants(self._process.pid))
         return family.reap_orphans() or found
 
-    def end(self, seconds: float) -> None:
-        """Hang up, so that the process ends by itself, and kill it where it has not by then."""
-        if not self._killed:
-            self._channel.close()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
+    def end(self, seconds: float) -> str:
+        """Hang up, so that the process ends by itself, and kill it where it has not by then.
+
+        Returns the end of what it printed.
+        """
+        if self._killed:
+            return ""
+        self._channel.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        tail = self.log_tail()
         self.kill()
+        return tail
 
     def kill(self) -> None:
         """Kill the process, its group and every descendant, and remove its home."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Build
 from kopt.model.origin import Origin
+from kopt.model.probe import Timeline
 from kopt.model.problem import Problem
 from kopt.model.reference import InputSet, Reference
 from kopt.model.sanitizer import SANITIZER_SECONDS, SanitizerReport
@@ -119,6 +120,18 @@ class ProcessTrial:
         if reply.get("origin", ...) is None:
             return None
         return self._process.claim("origin", reply, "origin", Origin)
+
+    def profiled(self, inputs: InputSet, calls: int) -> None:
+        """Call once, then ``calls`` times between the start and the stop of CUDA's profiler."""
+        self.order("profiled", call_id=self.bind(inputs), calls=calls)
+
+    def timeline(self, inputs: InputSet, calls: int) -> Timeline | None:
+        """Trace warm calls; None where the backend cannot."""
+        call_id, seconds = self.bind(inputs), self._run_seconds + _OBSERVING_SECONDS
+        reply = self._process.order("timeline", seconds, call_id=call_id, calls=calls)
+        if reply.get("timeline", ...) is None:
+            return None
+        return self._process.claim("timeline", reply, "timeline", Timeline)
 
     def sanitize(self, inputs: InputSet) -> SanitizerReport | None:
         """Run one call under a sanitizer; None where neither device nor backend has one."""

@@ -137,3 +137,63 @@ def test_what_the_driver_refuses_is_a_failed_launch(build, here):
     with pytest.raises(CandidateError, match="kernel scale: CUDA_ERROR") as caught:
         bound.launch()
     assert caught.value.status is Status.LAUNCH_FAILED
+
+
+TWO_KERNELS = """\
+// /// kopt
+// [scratch.parts]
+// shape = ["x.shape[0]"]
+// dtype = "float32"
+// zeroed = true
+// [[launch]]
+// kernel = "mirror"
+// grid = ["cdiv(x.numel, 256)"]
+// block = 256
+// shared = 2048
+// arguments = ["x", "parts", "x.numel"]
+// [[launch]]
+// kernel = "halve"
+// grid = ["cdiv(x.numel, 128)"]
+// block = [64, 2]
+// arguments = ["parts", "out", "x.numel"]
+// ///
+extern "C" __global__ void mirror(const float *x, float *parts, int n) {
+    __shared__ float whole[256];
+    extern __shared__ float more[];
+    int at = blockIdx.x * 256 + threadIdx.x;
+    whole[threadIdx.x] = at < n ? x[at] : 0.0f;
+    more[255 - threadIdx.x] = whole[threadIdx.x];
+    __syncthreads();
+    if (at < n) parts[at] = whole[255 - threadIdx.x] + more[threadIdx.x];
+}
+extern "C" __global__ void halve(const float *parts, float *out, int n) {
+    int at = blockIdx.x * 128 + threadIdx.y * 64 + threadIdx.x;
+    if (at < n) out[at] = parts[at] * 0.5f;
+}
+"""
+
+
+def test_a_timeline_has_each_kernel_of_a_plan_as_it_was_launched(build, here):
+    x = torch.randn(1024, device="cuda")
+    executable = build(TWO_KERNELS, here, gpu=True)
+    bound = bound_to(executable, out := torch.zeros_like(x), x=x)
+    timeline = executable.timeline(bound, 4)
+    bound.collect()
+    assert torch.equal(out, x.view(4, 256).flip(1).flatten())
+    assert timeline.calls == 4
+    assert [run.name for run in timeline.kernels] == ["memset", "mirror", "halve"] * 4
+    assert all(run.duration_us > 0 for run in timeline.kernels)
+    _, mirror, halve = timeline.kernels[-3:]
+    assert (mirror.grid, mirror.block) == ((4, 1, 1), (256, 1, 1))
+    assert (halve.grid, halve.block) == ((8, 1, 1), (64, 2, 1))
+    assert (mirror.shared_bytes, halve.shared_bytes) == (1024 + 2048, 0)
+    for run, used in zip((mirror, halve), executable.build.resources["kernels"], strict=True):
+        assert used["registers"] <= run.registers <= max(16, used["registers"] + 8)
+
+
+def test_a_timeline_of_what_the_driver_refuses_is_a_candidates_error(build, here):
+    source = SCALE.replace("void scale", "void __launch_bounds__(64) scale")
+    x = torch.ones(8, device="cuda")
+    executable = build(source, here, gpu=True)
+    with pytest.raises(CandidateError, match="kernel scale: CUDA_ERROR"):
+        executable.timeline(bound_to(executable, torch.zeros_like(x), x=x), 2)

@@ -121,6 +121,14 @@ def test_a_kernel_of_each_knob_value(build, here):
     assert len(ids) == 2
 
 
+def test_a_timeline_has_what_cupy_launched(build, here):
+    x = torch.randn(1000, device="cuda")
+    executable = build(SCALE, here, gpu=True)
+    timeline = executable.timeline(bound_to(executable, torch.zeros_like(x), x), 3)
+    assert [run.name for run in timeline.kernels] == ["scale"] * 3
+    assert all(run.duration_us > 0 and run.grid and run.block for run in timeline.kernels)
+
+
 def test_kernel_function_is_an_entry(build, here):
     source = SCALE.replace('# entry = "scale"\n', "").replace("def scale(", "def kernel_function(")
     x = torch.randn(1000, device="cuda")

@@ -36,7 +36,7 @@ def pauses(monkeypatch):
         return 0.1 * launches, pause_ms + host_ms if full else host_ms
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(under_test, "_behind_pause", behind_pause)
+    monkeypatch.setattr(under_test, "behind_pause", behind_pause)
     return asked
 
 

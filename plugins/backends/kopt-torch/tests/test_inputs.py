@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from kopt.model.problem import InputSpec, Problem, ReferenceSource
+from kopt.testing.problems import function_problem
 from kopt.worker.segments import span_bytes
+from kopt_torch.reference import TorchReference
 
 
 def spec(name="x", *shape, **more):
@@ -168,4 +170,29 @@ def test_symmetric_matrices_stay_so(opened, shape):
     assert inputs.perturb(7)
     matrix.copy_(matrix + matrix.mT.clone())
     assert not inputs.perturb(7)
+    inputs.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda inputs: inputs.poison(0xFF),
+        lambda inputs: inputs.restore(),
+        lambda inputs: inputs.redraw(4),
+        lambda inputs: inputs.perturb(5),
+    ],
+    ids=["poison", "restore", "redraw", "perturb"],
+)
+def test_what_is_written_is_there_on_return(write):
+    """Another process reads this memory next; on a busy device what is queued may come after that."""
+    problem = function_problem(
+        "def double(x):\n    return x * 2\n", "double", (InputSpec(name="x", shape=(1 << 20,)),)
+    )
+    reference = TorchReference(problem, "cuda")
+    inputs = reference.inputs("default", 3)
+    torch.cuda._sleep(200_000_000)  # a tenth of a second
+    write(inputs)
+    assert torch.cuda.current_stream().query()
     inputs.close()

@@ -69,6 +69,15 @@ def test_a_kernel_runs_and_says_what_it_used(build, dtype):
     assert executable.device_ms([bound], 20) > 0
 
 
+def test_a_timeline_has_the_kernels_launches(build):
+    x = torch.randn(1 << 16, device="cuda")
+    executable = build(SCALE, kind="cuda")
+    timeline = executable.timeline(bound_to(executable, x, torch.empty_like(x)), 5)
+    assert [run.name for run in timeline.kernels] == ["scale_kernel"] * 5
+    assert {(run.grid, run.block) for run in timeline.kernels} == {((64, 1, 1), (256, 1, 1))}
+    assert all(run.duration_us > 0 for run in timeline.kernels)
+
+
 def test_ahead_of_time_agrees_with_the_device(build):
     x = torch.randn(1 << 16, device="cuda")
     executable = build(SCALE, kind="cuda")

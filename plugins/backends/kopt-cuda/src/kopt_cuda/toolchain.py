@@ -87,7 +87,11 @@ def _nvcc(wanted: str) -> Toolchain | None:
 
 
 def _cuda_folders(major: int) -> list[str]:
-    """Return the first folder whose CUDA headers are of NVRTC's own major version."""
+    """Return the folders whose CUDA headers are of NVRTC's own major version.
+
+    The first one is taken; the others have what it lacks, as wheels have CUDA's headers in parts
+    (``crt/mma.h`` is in another one than ``mma.h``).
+    """
     places = []
     for package, below in (
         ("nvidia", f"cu{major}/include"), ("nvidia", "cuda_runtime/include"),
@@ -99,7 +103,8 @@ def _cuda_folders(major: int) -> list[str]:
     if nvcc := shutil.which("nvcc") or shutil.which("nvcc", path=":".join(_NVCC_PLACES)):
         places.append(Path(nvcc).resolve().parent.parent / "include")
     places += [Path(f"/usr/local/cuda-{major}/include"), Path("/usr/local/cuda/include")]
-    return [str(place) for place in places if _headers_major(place) == major][:1]
+    found = [str(place.resolve()) for place in places if _headers_major(place) == major]
+    return list(dict.fromkeys(found))
 
 
 def _headers_major(folder: Path) -> int | None:

@@ -12,6 +12,7 @@ from kopt.model.candidate import Candidate
 from kopt.model.check import Check
 
 if TYPE_CHECKING:
+    from kopt.model.device import Device, DeviceKind
     from kopt.model.executable import BuildContext, Executable
     from kopt.model.problem import Problem
     from kopt.model.reference import Reference
@@ -54,6 +55,17 @@ class TorchBackend:
         from kopt_torch.reference import TorchReference
 
         return TorchReference(problem, "cuda" if device == "cuda" else "cpu")
+
+    @kopt.hookimpl
+    def kopt_measure_device(self, device: str) -> Device | None:
+        """Measure bandwidths, rates of matrix products and the cost of a launch."""
+        if device not in ("cpu", "cuda"):
+            return None
+        from kopt_torch.machine import find_device
+        from kopt_torch.peaks import measure
+
+        kind: DeviceKind = "cuda" if device == "cuda" else "cpu"
+        return find_device(kind).model_copy(update={"peaks": measure(kind)})
 
     @kopt.hookimpl
     def kopt_baselines(self, problem: Problem, device: str) -> Iterable[Candidate]:

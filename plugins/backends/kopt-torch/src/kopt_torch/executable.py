@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 from collections.abc import Callable, Mapping
-from time import perf_counter  # bound here: a candidate may replace what the module holds
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,15 +20,18 @@ from kopt.model.values import (
     TensorRef,
 )  # fmt: skip
 from kopt.model.verification import Status
+from kopt_torch.device_clock import behind_pause
 from kopt_torch.modules import ModuleCopies
 from kopt_torch.origin import observe
 from kopt_torch.structure import flatten
 from kopt_torch.tensors import NAMES, OpenTensors
+from kopt_torch.timeline import trace
 
 if TYPE_CHECKING:
     from kopt.model.evaluation import Build
     from kopt.model.executable import BoundCall, Memory
     from kopt.model.origin import Origin
+    from kopt.model.probe import Timeline
     from kopt.model.values import NamedValue, Value
 
 
@@ -79,12 +80,12 @@ class PythonExecutable:
 
     def trim(self) -> None:
         """Give cached device memory back, for the benefit of other processes."""
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if _on_gpu():
             torch.cuda.empty_cache()
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if _on_gpu():
             with _as_candidate_error():
                 torch.cuda.synchronize()
 
@@ -92,8 +93,14 @@ class PythonExecutable:
         """Observe a call, after one that compiles whatever it needs."""
         bound.launch()
         self.synchronize()
-        on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-        return observe(bound.launch, "cuda" if on_gpu else "cpu")
+        return observe(bound.launch, "cuda" if _on_gpu() else "cpu")
+
+    def timeline(self, bound: BoundCall, calls: int) -> Timeline | None:
+        """Trace the kernels of warm calls; None on a CPU. See kopt_torch.timeline.trace."""
+        if not _on_gpu():
+            return None
+        with _as_candidate_error():
+            return trace(bound.launch, self.synchronize, calls)
 
     def device_ms(self, calls: list[BoundCall], launches: int) -> float | None:
         """Time a block of back-to-back launches with events.
@@ -121,7 +128,7 @@ class PythonExecutable:
         """
         pause_ms = max(_LEAST_PAUSE_MS, 1.5 * self._queue_ms * count)
         for _ in range(_TRIES):
-            part_ms, queued_ms = _behind_pause(steps, first, count, pause_ms)
+            part_ms, queued_ms = behind_pause(steps, first, count, pause_ms)
             if queued_ms < pause_ms:
                 self._queue_ms = queued_ms / count
                 return part_ms
@@ -132,53 +139,13 @@ class PythonExecutable:
         return None
 
 
-# Bound before a candidate exists, and of C: torch.cuda's own classes can be patched, these cannot.
-_Event: Any = torch._C._CudaEventBase
-_Stream: Any = torch._C._CudaStreamBase
-_sleep: Any = getattr(torch._C, "_cuda_sleep", None)
-_synchronize: Any = getattr(torch._C, "_cuda_synchronize", None)
-_stream_of: Any = getattr(torch._C, "_cuda_getCurrentStream", None)
+def _on_gpu() -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+
+
 _LEAST_PAUSE_MS = 0.5
 _TRIES = 2
 _MOST_QUEUED = 256
-
-
-def _behind_pause(
-    steps: list[Callable[[], None]], first: int, launches: int, pause_ms: float
-) -> tuple[float, float]:
-    """Return device time of the launches and host time for queueing them, both in ms."""
-    start, end = _Event(enable_timing=True), _Event(enable_timing=True)
-    count, stream = len(steps), _current_stream()
-    _synchronize()
-    _sleep(int(pause_ms * _cycles_per_ms()))
-    begun = perf_counter()
-    start.record(stream)
-    for index in range(first, first + launches):
-        steps[index % count]()
-    end.record(stream)
-    queued_ms = (perf_counter() - begun) * 1e3
-    _synchronize()
-    return float(start.elapsed_time(end)), queued_ms
-
-
-def _current_stream() -> Any:
-    stream, device, kind = _stream_of(torch._C._cuda_getDevice())
-    return _Stream(stream_id=stream, device_index=device, device_type=kind)
-
-
-@functools.cache
-def _cycles_per_ms() -> float:
-    """Measure the clock that torch.cuda._sleep counts."""
-    start, end, stream = _Event(enable_timing=True), _Event(enable_timing=True), _current_stream()
-    cycles = 2_000_000
-    _sleep(cycles)
-    start.record(stream)
-    _sleep(cycles)
-    end.record(stream)
-    _synchronize()
-    return cycles / float(start.elapsed_time(end))
-
-
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 

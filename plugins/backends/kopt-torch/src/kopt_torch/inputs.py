@@ -157,6 +157,16 @@ class TorchInputs:
         for name in self._perturbed:
             self._sums[name] = checksum(self._shared[name].payload)
         self._perturbed.clear()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Wait until what was written is there.
+
+        Another process reads and writes this memory next, on a stream of its own, and on a busy
+        device what is queued here may run after it: poison would then overwrite results.
+        """
+        if self._device == "cuda":
+            torch.cuda.synchronize()
 
     def redraw(self, seed: int) -> None:
         """Draw other content into the same memory."""
@@ -202,6 +212,7 @@ class TorchInputs:
         """Set every byte of the outputs; 0xFF makes floats NaN."""
         for output in self._outputs:
             output.payload.fill_(byte)
+        self._settle()
 
     def close(self) -> None:
         """Give the memory back."""

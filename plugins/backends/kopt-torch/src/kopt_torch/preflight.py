@@ -30,7 +30,7 @@ def memory_needed(problem: Problem, function: ReferenceFunction, workload: Workl
     """
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            values, keywords = _arguments(problem, function, workload)
+            values, keywords = arguments(problem, function, workload)
             result = function(values, keywords, function.state)
     except Exception:  # noqa: BLE001 - whatever a user's code does on tensors without content
         return 0
@@ -50,9 +50,10 @@ def check_memory(problem: Problem, workload: Workload, device: Device, needed: i
         )
 
 
-def _arguments(
+def arguments(
     problem: Problem, function: ReferenceFunction, workload: Workload
 ) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and keyword arguments without content: called where tensors are fake."""
     if not problem.inputs:
         assert function.get_inputs is not None
         with torch.device(function.device):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kopt.errors import ProblemError
 from kopt.model.problem import Signature
@@ -24,13 +22,13 @@ from kopt_torch.slices import count_slices, take_rows
 from kopt_torch.source import ReferenceFunction
 from kopt_torch.structure import flatten
 from kopt_torch.tensors import all_finite
-from kopt_torch.trace import TraceMode
+from kopt_torch.trace import trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from kopt.model.device import DeviceKind
-    from kopt.model.problem import OperatorCall, Problem, Workload, WorkloadSignature
+    from kopt.model.problem import Problem, Workload, WorkloadSignature
     from kopt.model.reference import Change, InputSet
 
 _NOTHING: Mapping[str, Any] = {}
@@ -147,13 +145,13 @@ class TorchReference:
         needed = memory_needed(self.problem, self._function, workload)
         check_memory(self.problem, workload, self.device, needed)
         drawn, state = self._draw(workload, 0, "native")
-        trace = self._trace(drawn, state)
+        operators = trace(self._function, drawn, state)
         leaves, structure = self._first_run(drawn, state)
         self._slices[workload.name] = count_slices(
             self.problem, self._function, drawn, state, leaves
         )
         described = describe(self.problem, drawn, state, leaves, structure)
-        return described.model_copy(update={"trace": trace, "memory_bytes": needed})
+        return described.model_copy(update={"trace": operators, "memory_bytes": needed})
 
     def _first_run(self, drawn: Draw, state: dict[str, torch.Tensor]) -> tuple[list[Any], str]:
         """Run the reference; refuse names that clash and changes that are not declared."""
@@ -178,23 +176,6 @@ class TorchReference:
                 "module into evaluation mode: module.eval()"
             )
         return flatten(result)
-
-    def _trace(self, drawn: Draw, state: dict[str, torch.Tensor]) -> tuple[OperatorCall, ...]:
-        """Run the reference on shapes alone; what cannot run so has no trace."""
-        with contextlib.suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True) as fake:
-
-            def faked(value: Any) -> Any:
-                return fake.from_tensor(value) if isinstance(value, torch.Tensor) else value
-
-            values = [faked(value) for value in drawn.values]
-            keywords = {name: faked(value) for name, value in drawn.keywords.items()}
-            fake_state = {name: faked(value) for name, value in state.items()}
-            named = {**dict(zip(drawn.names, values, strict=True)), **keywords, **fake_state}
-            tensors = {n: v for n, v in named.items() if isinstance(v, torch.Tensor)}
-            with TraceMode(tensors) as mode:
-                self._function(values, keywords, fake_state)
-            return tuple(mode.calls)
-        return ()
 
     def _usable_distributions(self) -> tuple[str, ...]:
         workload = self._smallest()

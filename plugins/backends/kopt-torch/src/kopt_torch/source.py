@@ -60,7 +60,10 @@ class ReferenceFunction:
         torch.manual_seed(0)
         with torch.device(self.device):
             self._module = getattr(module, self._problem.reference.entry)(*self.init)
-        self._module = self._module.to(self.device).eval()
+        tensors = [*self._module.parameters(), *self._module.buffers()]
+        if any(tensor.device.type != self.device for tensor in tensors):
+            self._module.to(self.device)  # fake tensors that are there already cannot be moved
+        self._module.eval()
 
     @property
     def state(self) -> dict[str, torch.Tensor]:

@@ -2,15 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kopt.model.problem import OperatorCall
+from kopt_torch.drawing import Draw
+from kopt_torch.structure import flatten
+from kopt_torch.work import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kopt_torch.source import ReferenceFunction
 
 _MOST_CALLS = 2000
+
+
+def trace(
+    function: ReferenceFunction, drawn: Draw, state: dict[str, torch.Tensor]
+) -> tuple[OperatorCall, ...]:
+    """Run a reference on the shapes of its arguments; what cannot run so has no trace."""
+    with contextlib.suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True) as fake:
+
+        def faked(value: Any) -> Any:
+            return fake.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
+        values = [faked(value) for value in drawn.values]
+        keywords = {name: faked(value) for name, value in drawn.keywords.items()}
+        fake_state = {name: faked(value) for name, value in state.items()}
+        return traced(function, Draw(drawn.names, values, keywords), fake_state)[0]
+    return ()
+
+
+def traced(
+    function: ReferenceFunction, drawn: Draw, state: dict[str, torch.Tensor]
+) -> tuple[tuple[OperatorCall, ...], Any]:
+    """Run a reference, on tensors of any kind; return its operators and its result."""
+    named = {**dict(zip(drawn.names, drawn.values, strict=True)), **drawn.keywords, **state}
+    mode = TraceMode({n: v for n, v in named.items() if isinstance(v, torch.Tensor)})
+    with _in_parts(), mode:
+        result = function(drawn.values, drawn.keywords, state)
+    leaves, _ = flatten(result)
+    if len(leaves) > 1:
+        mode.rename(leaves)
+    return tuple(mode.calls), result
+
+
+@contextlib.contextmanager
+def _in_parts() -> Iterator[None]:
+    """Let transformer layers run as the operators that they are made of."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 class TraceMode(TorchDispatchMode):
@@ -23,11 +74,18 @@ class TraceMode(TorchDispatchMode):
         self.calls: list[OperatorCall] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator and write it down."""
-        result = func(*args, **(kwargs or {}))
+        """Run an operator and write it down; in inference mode, what it is made of."""
+        kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():  # composite operators arrive whole there alone
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        result = func(*args, **kwargs)
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         if outputs and len(self.calls) < _MOST_CALLS:  # others only ask, as prim.device does
-            leaves = tree_leaves([args, kwargs or {}])
+            leaves = tree_leaves([args, kwargs])
+            flops, dtype = operations(func, args, kwargs, result)
             inputs = tuple(self._name(x) for x in leaves if isinstance(x, torch.Tensor))
             self.calls.append(
                 OperatorCall(
@@ -36,9 +94,28 @@ class TraceMode(TorchDispatchMode):
                     outputs=tuple(self._name(x) for x in outputs),
                     shapes=tuple(tuple(x.shape) for x in outputs),
                     scalars=_scalars(args, kwargs),
+                    flops=flops,
+                    dtype=dtype,
                 )
             )
         return result
+
+    def rename(self, results: list[torch.Tensor]) -> None:
+        """Give each of several results that an operator made its output's name, as ``out1``."""
+        made = {name for call in self.calls for name in call.outputs if name.startswith("%")}
+        names: dict[str, str] = {}
+        for number, tensor in enumerate(results):
+            if (name := self._names.get(id(tensor), "")) in made:
+                names.setdefault(name, f"out{number}")
+        self.calls = [
+            call.model_copy(
+                update={
+                    "inputs": tuple(names.get(name, name) for name in call.inputs),
+                    "outputs": tuple(names.get(name, name) for name in call.outputs),
+                }
+            )
+            for call in self.calls
+        ]
 
     def _name(self, tensor: torch.Tensor) -> str:
         if id(tensor) not in self._names:
