@@ -16,6 +16,8 @@ from kopt.cli.app import app
 ROOT_COMMAND: Any = typer.main.get_command(app)
 COMPLETION = {"--install-completion", "--show-completion"}
 HELP = {"-h", "--help"}
+GROUPS = {"config", "suite"}
+"""Verbs of two words begin with these."""
 
 
 def verbs(command: Any = ROOT_COMMAND, prefix: str = "") -> dict[str, Any]:
@@ -47,7 +49,7 @@ def headings(root: Path) -> dict[str, tuple[str, str]]:
     for heading, body in zip(parts[1::2], parts[2::2], strict=True):
         words = heading.split()
         assert words[0] == "kopt", heading
-        count = 2 if words[1] == "config" else 1
+        count = 2 if words[1] in GROUPS else 1
         found[" ".join(words[1 : 1 + count])] = (" ".join(words[1 + count :]), body)
     return found
 
@@ -80,7 +82,8 @@ def test_options_of_kopt_itself_are_listed(root: Path) -> None:
 def test_the_verbs_of_the_plan_exist_and_no_other() -> None:
     assert list(verbs()) == [
         "optimize", "resume", "show", "verify", "measure", "profile", "analyze", "build",
-        "init", "plugins", "doctor", "selftest", "config show",
+        "init", "plugins", "doctor", "selftest", "config show", "suite run", "suite compare",
+        "suite show",
     ]  # fmt: skip
 
 
@@ -96,7 +99,7 @@ def used(text: str) -> Iterator[list[str]]:
 
 def test_pages_use_verbs_and_options_that_exist(page: Path) -> None:
     for words in used(page.read_text(encoding="utf-8")):
-        count = 2 if words[0] == "config" else 1
+        count = 2 if words[0] in GROUPS else 1
         verb = " ".join(words[:count])
         assert verb in verbs(), f"{page}: kopt {verb}"
         given = {word.split("=")[0] for word in words[count:] if re.match(r"-{1,2}[a-z]", word)}

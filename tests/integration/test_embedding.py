@@ -110,3 +110,54 @@ def test_wrong_use_is_a_kopt_error_with_a_next_step(tmp_path, monkeypatch, funct
     with pytest.raises(kopt.KoptError) as caught:
         kopt.optimize(function, sample, runs_dir=tmp_path, device="cpu", budget=ONE)
     assert words in str(caught.value)
+
+
+class Counter:
+    """Counts what it is asked, and says what the probe's listing holds."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    @kopt.hookimpl
+    def kopt_profile(self, evaluation, probe):
+        self.asked.append(evaluation.id)
+        (listing,) = probe.listing("asm").values()
+        note = f"{listing.count(chr(10))} lines"
+        return kopt.Profile(profiler="counter", candidate=evaluation.id, notes=(note,))
+
+
+class Opinion:
+    """Judges by what it is told, and notes it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, ...]] = []
+
+    @kopt.hookimpl
+    def kopt_judge(self, evaluation, profiles):
+        self.seen.append(tuple(profile.profiler for profile in profiles))
+        return kopt.Diagnosis(judge="opinion", bottleneck="memory", evidence=(evaluation.id,))
+
+
+def test_parents_are_profiled_and_judged_and_it_is_written_down(tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setenv("KOPT_CACHE_DIR", str(tmp_path / "cache"))
+    counter, opinion = Counter(), Opinion()
+    run = kopt.optimize(
+        torch.nn.LayerNorm(64), [torch.randn(48, 64)], runs_dir=tmp_path, device="cpu",
+        backend="cpp", budget=kopt.Budget(trials=5), profilers=[counter], judges=[opinion],
+        options={"backend.torch": {"compile": False}},
+    )  # fmt: skip
+    lines = (run.folder / "journal.jsonl").read_text().splitlines()
+    entries = [json.loads(line) for line in lines]
+    diagnosed = [entry["data"] for entry in entries if entry["kind"] == "diagnosed"]
+    assert diagnosed
+    assert len(counter.asked) == len(set(counter.asked)), "a parent is profiled once"
+    assert {each["parent"] for each in diagnosed} == set(counter.asked)
+    assert set(opinion.seen) == {("kopt", "counter")}
+    for each in diagnosed:
+        own, counted = each["profiles"]
+        assert {metric["name"] for metric in own["metrics"]} >= {"latency_us", "compulsory_bytes"}
+        assert counted["notes"][0].endswith(" lines")
+        assert each["diagnoses"][0]["evidence"] == [each["parent"]]
+    assert not [entry for entry in entries if entry["kind"] == "plugin-failed"]

@@ -60,9 +60,22 @@ def test_a_run_that_beat_nothing_says_what_stood(
     run = run_of("not-improved", 1.005)
     assert show_run(run, as_json=False) == 1
     out = capsys.readouterr().out
-    assert "Nothing beat eager by more than the noise (1.0%)" in out
+    assert "Nothing beat eager by more than the noise (1.0%): keep eager." in out
     assert "1.005x" in out
     assert "source:" in out
+
+
+def test_what_to_keep(run_of: Make) -> None:
+    """The best where it beat everything; else the fastest baseline, whichever that is."""
+    assert run_of("improved", 2.0).keep == "best"
+    run = run_of("not-improved", 1.005)
+    slow = run.baselines["eager"]
+    quick = slow.model_copy(update={"latency_ms": slow.latency_ms / 2})
+    assert run.keep == "eager"
+    assert (
+        run.model_copy(update={"baselines": {"eager": slow, "compiled": quick}}).keep == "compiled"
+    )
+    assert run.model_copy(update={"baselines": {}}).keep == ""
 
 
 def test_the_closest_baseline_is_named(run_of: Make) -> None:

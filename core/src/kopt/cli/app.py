@@ -22,6 +22,7 @@ from kopt.cli import (
     resume_verb,
     selftest_verb,
     show_verb,
+    suite_verb,
     verify_verb,
 )
 from kopt.cli.options import Group
@@ -42,7 +43,7 @@ app = typer.Typer(
 for verb in (
     optimize_verb, resume_verb, show_verb, verify_verb, measure_verb, profile_verb,
     analyze_verb, build_verb, init_verb,
-    plugins_verb, doctor_verb, selftest_verb, config_verb,
+    plugins_verb, doctor_verb, selftest_verb, config_verb, suite_verb,
 ):  # fmt: skip
     verb.register(app)
 

@@ -69,8 +69,8 @@ def verdict(run: Run) -> str:
         return f"The best kernel beats {_closest(best)}"
     unbeaten = [name for name in best.speedup if not best.beats(name)]
     return (
-        f"Nothing beat {' or '.join(unbeaten)} by more than the noise ({best.noise:.1%}); "
-        "shown is the best that was found."
+        f"Nothing beat {' or '.join(unbeaten)} by more than the noise ({best.noise:.1%}): keep "
+        f"{run.keep}. Shown is the best that was found."
     )
 
 

@@ -23,7 +23,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "device": run.device.to_json() if run.device else None,
         "baselines": {name: _times(m) for name, m in run.baselines.items()},
         "failed_baselines": run.failed_baselines, "copy_ms": run.copy_ms,
-        "best": _best(run),
+        "best": _best(run), "keep": run.keep,
         "verification": stages(run.best) if run.best else {},
         "trials": run.trials, "spend": run.spend.to_json(), "plugins": run.plugins,
     }  # fmt: skip

@@ -24,7 +24,8 @@ _LIMITED = (
     "achieved_occupancy_percent", "sm_busy_percent", "dram_busy_percent", "l2_busy_percent",
     "dram_bytes", "dram_gb_s", "l2_hit_percent", "load_sectors_per_request",
     "store_sectors_per_request", "shared_conflict_percent", "pipe_tensor_percent",
-    "pipe_fma_percent", "static_vector_bits",
+    "pipe_fma_percent", "static_widest_global_bytes", "static_tensor_instructions",
+    "static_vector_bits", "static_vector_instructions", "static_scalar_float_instructions",
 )  # fmt: skip
 """What is shown of a kernel without --all."""
 

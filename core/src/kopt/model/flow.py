@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kopt.model.problem import OperatorCall, TensorInfo, WorkloadSignature
 
-_VIEWS = frozenset({
+VIEWS = frozenset({
     "_unsafe_view", "alias", "as_strided", "detach", "diagonal", "expand", "lift_fresh", "narrow",
     "permute", "reshape", "select", "slice", "split", "split_with_sizes", "chunk", "squeeze", "t",
     "transpose", "unbind", "unfold", "unsafe_chunk", "unsafe_split", "unsqueeze", "view",
@@ -56,7 +56,7 @@ class Flow:
             return owner
         for call in self._trace:
             pairs = list(zip(call.outputs, _changed(call), strict=False))
-            if call.inputs and _operator(call) in _VIEWS:
+            if call.inputs and _operator(call) in VIEWS:
                 pairs = [(output, call.inputs[0]) for output in call.outputs]
             for output, value in pairs:
                 if output != value:
@@ -91,7 +91,7 @@ class Flow:
         for call in reversed(self.needed(results)):
             name, first = _operator(call), call.inputs[:1]
             for value in first:
-                if name in _VIEWS:
+                if name in VIEWS:
                     want(value, sum(wanted.get(output, 0) for output in call.outputs))
                 elif name in _LOOKUPS:
                     want(value, sum(map(math.prod, call.shapes)))
@@ -104,7 +104,7 @@ class Flow:
     def elements(self, call: OperatorCall) -> int:
         """Return what an operator produces or reduces, in elements; 0 for one that only looks."""
         name = _operator(call)
-        if name in _VIEWS or name in _EMPTY:
+        if name in VIEWS or name in _EMPTY:
             return 0
         produced = sum(math.prod(shape) for shape in call.shapes)
         if name in _LOOKUPS:

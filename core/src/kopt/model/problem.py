@@ -123,6 +123,17 @@ class ArgumentInfo(Record):
     value: Scalar = None
 
 
+class Operand(Record):
+    """One argument of an operator: a value by name, a constant, or a list of them."""
+
+    tensor: str = ""
+    """Name of a value; empty where it is none."""
+    value: Scalar | tuple[Scalar, ...] = None
+    """The constant, as ``2``, ``(1, 2)`` or ``torch.float32``; None where it is none."""
+    items: tuple[Operand, ...] = ()
+    """Of a list with tensors in it."""
+
+
 class OperatorCall(Record):
     """One framework operator that the reference ran, with its data flow."""
 
@@ -135,6 +146,12 @@ class OperatorCall(Record):
     """Shapes of the outputs."""
     scalars: tuple[Scalar | tuple[Scalar, ...], ...] = ()
     """The arguments that are no tensors, in order."""
+    operands: tuple[Operand, ...] = ()
+    """Every positional argument, in order."""
+    keywords: dict[str, Operand] = Field(default_factory=dict)
+    """Every argument that was passed by name."""
+    dtypes: tuple[str, ...] = ()
+    """Of the outputs, as ``float32``."""
     flops: int = 0
     """Floating-point operations, of products and convolutions alone (a multiply-add counts two)."""
     dtype: str = ""

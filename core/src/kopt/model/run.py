@@ -71,6 +71,17 @@ class Run(Record):
     """``role.name`` to distribution and version."""
 
     @property
+    def keep(self) -> str:
+        """What is fastest and right: ``best``, or a baseline's name where nothing beat them all.
+
+        Empty where nothing was timed.
+        """
+        if self.status == "improved":
+            return "best"
+        times = {name: measured.latency_ms for name, measured in self.baselines.items()}
+        return min(times, key=lambda name: times[name], default="")
+
+    @property
     def best_candidate(self) -> Candidate | None:
         """The winner's candidate."""
         return self.best.candidate if self.best else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kopt.model.problem import (
     ArgumentInfo,
     InputSpec,
+    Operand,
     OperatorCall,
     Problem,
     ReferenceSource,
@@ -52,7 +53,8 @@ def vector_add_signature(length: int = 1024) -> Signature:
     """What opening ``vector_add(length)`` teaches."""
     shape = (length,)
     add = OperatorCall(
-        name="aten.add.Tensor", inputs=("x", "y"), outputs=("%2",), shapes=(shape,)
+        name="aten.add.Tensor", inputs=("x", "y"), outputs=("%2",), shapes=(shape,),
+        operands=(Operand(tensor="x"), Operand(tensor="y")), dtypes=("float32",),
     )  # fmt: skip
     return _signature({"x": shape, "y": shape}, shape, add)
 
@@ -61,7 +63,7 @@ def row_sum_signature(rows: int = 16, cols: int = 64) -> Signature:
     """What opening ``row_sum(rows, cols)`` teaches."""
     total = OperatorCall(
         name="aten.sum.dim_IntList", inputs=("x",), outputs=("%1",), shapes=((rows,),),
-        scalars=((-1,),),
+        scalars=((-1,),), operands=(Operand(tensor="x"), Operand(value=(-1,))), dtypes=("float32",),
     )  # fmt: skip
     return _signature({"x": (rows, cols)}, (rows,), total)
 

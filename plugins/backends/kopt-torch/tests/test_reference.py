@@ -8,7 +8,7 @@ import torch
 import kopt
 from kopt.errors import ProblemError
 from kopt.formats.pickled import problem_from_function
-from kopt.model.problem import InputSpec, OperatorCall, Workload
+from kopt.model.problem import InputSpec, Operand, OperatorCall, Workload
 from kopt.testing import problems
 from kopt_torch import TorchBackend
 from kopt_torch.reference import TorchReference
@@ -154,11 +154,13 @@ def test_the_trace_names_values_and_operators(opened):
     )
     assert reference.signature.first.trace == (
         OperatorCall(
-            name="aten.add.Tensor", inputs=("x", "y"), outputs=("%2",), shapes=((6, 10),)
+            name="aten.add.Tensor", inputs=("x", "y"), outputs=("%2",), shapes=((6, 10),),
+            operands=(Operand(tensor="x"), Operand(tensor="y")), dtypes=("float32",),
         ),
         OperatorCall(
             name="aten.sum.dim_IntList", inputs=("%2",), outputs=("%3",), shapes=((6, 1),),
-            scalars=((-1,), True),
+            scalars=((-1,), True), dtypes=("float32",),
+            operands=(Operand(tensor="%2"), Operand(value=(-1,)), Operand(value=True)),
         ),
     )  # fmt: skip
 

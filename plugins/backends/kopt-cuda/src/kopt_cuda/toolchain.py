@@ -86,25 +86,34 @@ def _nvcc(wanted: str) -> Toolchain | None:
     )
 
 
+_SPLIT_MAJOR = 12
+"""Whose wheels have ``crt/`` with the compiler, in a folder without any header of the runtime."""
+
+
 def _cuda_folders(major: int) -> list[str]:
     """Return the folders whose CUDA headers are of NVRTC's own major version.
 
     The first one is taken; the others have what it lacks, as wheels have CUDA's headers in parts
     (``crt/mma.h`` is in another one than ``mma.h``).
     """
-    places = []
-    for package, below in (
-        ("nvidia", f"cu{major}/include"), ("nvidia", "cuda_runtime/include"),
-        ("triton", "backends/nvidia/include"),
-    ):  # fmt: skip
-        spec = find_spec(package)
-        for folder in (spec.submodule_search_locations if spec else None) or ():
-            places.append(Path(folder) / below)
+    places = [
+        *_packaged("nvidia", f"cu{major}/include"),
+        *_packaged("nvidia", "cuda_runtime/include"),
+        *_packaged("triton", "backends/nvidia/include"),
+    ]
     if nvcc := shutil.which("nvcc") or shutil.which("nvcc", path=":".join(_NVCC_PLACES)):
         places.append(Path(nvcc).resolve().parent.parent / "include")
     places += [Path(f"/usr/local/cuda-{major}/include"), Path("/usr/local/cuda/include")]
-    found = [str(place.resolve()) for place in places if _headers_major(place) == major]
-    return list(dict.fromkeys(found))
+    found = [place for place in places if _headers_major(place) == major]
+    if major == _SPLIT_MAJOR:
+        found += [place for place in _packaged("nvidia", "cuda_nvcc/include") if place.is_dir()]
+    return list(dict.fromkeys(str(place.resolve()) for place in found))
+
+
+def _packaged(package: str, below: str) -> list[Path]:
+    """Return where a folder of a Python package would be."""
+    spec = find_spec(package)
+    return [Path(each) / below for each in (spec.submodule_search_locations if spec else None) or ()]
 
 
 def _headers_major(folder: Path) -> int | None:

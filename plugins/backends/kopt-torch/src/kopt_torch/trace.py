@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kopt.model.problem import OperatorCall
+from kopt.model.problem import Operand, OperatorCall
 from kopt_torch.drawing import Draw
 from kopt_torch.structure import flatten
 from kopt_torch.work import operations
@@ -94,6 +94,9 @@ class TraceMode(TorchDispatchMode):
                     outputs=tuple(self._name(x) for x in outputs),
                     shapes=tuple(tuple(x.shape) for x in outputs),
                     scalars=_scalars(args, kwargs),
+                    operands=tuple(self._operand(x) for x in args),
+                    keywords={name: self._operand(x) for name, x in kwargs.items()},
+                    dtypes=tuple(str(x.dtype).removeprefix("torch.") for x in outputs),
                     flops=flops,
                     dtype=dtype,
                 )
@@ -112,16 +115,33 @@ class TraceMode(TorchDispatchMode):
                 update={
                     "inputs": tuple(names.get(name, name) for name in call.inputs),
                     "outputs": tuple(names.get(name, name) for name in call.outputs),
+                    "operands": tuple(_renamed(each, names) for each in call.operands),
+                    "keywords": {k: _renamed(each, names) for k, each in call.keywords.items()},
                 }
             )
             for call in self.calls
         ]
+
+    def _operand(self, value: Any) -> Operand:
+        if isinstance(value, torch.Tensor):
+            return Operand(tensor=self._name(value))
+        if isinstance(value, list | tuple):
+            if any(isinstance(item, torch.Tensor) for item in value):
+                return Operand(items=tuple(self._operand(item) for item in value))
+            return Operand(value=tuple(_plain(item) for item in value))
+        return Operand(value=_plain(value))
 
     def _name(self, tensor: torch.Tensor) -> str:
         if id(tensor) not in self._names:
             self._kept.append(tensor)  # so that its id stays its own
             self._names[id(tensor)] = f"%{len(self._names)}"
         return self._names[id(tensor)]
+
+
+def _renamed(operand: Operand, names: dict[str, str]) -> Operand:
+    items = tuple(_renamed(item, names) for item in operand.items)
+    tensor = names.get(operand.tensor, operand.tensor)
+    return operand.model_copy(update={"tensor": tensor, "items": items})
 
 
 def _scalars(args: Any, kwargs: Any) -> tuple[Any, ...]:

@@ -1,0 +1,213 @@
+"""``kopt suite``: many problems one after another, with one record of what came out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kopt.cli.options import (
+    AsJson,
+    Backend,
+    DeviceName,
+    Group,
+    MaxTrials,
+    Search,
+    Strategies,
+    Verb,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from kopt.suites.problem import Suite
+    from kopt.suites.records import Over, SuiteSettings
+
+_SUITES = "kernelbench, table4 or showcase"
+group = typer.Typer(
+    cls=Group, help="Run many problems, and record what came out.", no_args_is_help=True
+)
+
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help=f"Which one: {_SUITES}.")]
+Root = Annotated[
+    Path | None, typer.Option("--root", metavar="DIR", help="Checkout of KernelBench.")
+]
+Level = Annotated[
+    int | None, typer.Option("--level", metavar="N", help="Of KernelBench (default 1).")
+]
+Ids = Annotated[
+    str | None, typer.Option("--ids", metavar="IDS", help="Which problems, as 1-3,7 (default all).")
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        metavar="float32|bfloat16",
+        help="KernelBench's parameters and inputs (default float32, as its files are).",
+    ),
+]
+TimePerProblem = Annotated[
+    str, typer.Option("--time-per-problem", metavar="TIME", help="Budget of each, as 5m.")
+]
+Again = Annotated[
+    str | None,
+    typer.Option("--again", metavar="IDS", help="Run these anew, as 1-3,7; or the word failed."),
+]
+Option = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="A plugin's option, as search.beam.width=4; repeat for more.",
+    ),
+]
+RunsRoot = Annotated[
+    Path, typer.Option("--runs-dir", metavar="FOLDER", help="Folder of the suites' runs.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="The record (default below --runs-dir)."),
+]
+RecordFile = Annotated[Path, typer.Argument(metavar="FILE", help="A suite's record.")]
+RecordA = Annotated[Path, typer.Argument(metavar="A", help="A suite's record.")]
+RecordB = Annotated[Path, typer.Argument(metavar="B", help="Another record of the same suite.")]
+OverName = Annotated[
+    str,
+    typer.Option(
+        "--over", metavar="BASELINE", help="Compare speedups over eager, torch.compile or best."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.add_typer(group, name="suite")
+
+
+@group.command("run", cls=Verb)
+def run(
+    suite: SuiteName,
+    root: Root = None,
+    level: Level = None,
+    ids: Ids = None,
+    dtype: Dtype = None,
+    time_per_problem: TimePerProblem = "5m",
+    again: Again = None,
+    backend: Backend = None,
+    strategy: Strategies = None,
+    search: Search = None,
+    device: DeviceName = None,
+    max_trials: MaxTrials = None,
+    option: Option = None,
+    runs_dir: RunsRoot = Path(".kopt/suites"),
+    output: Output = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run what is missing of a suite; the same command again goes on where it stopped.
+
+    Examples:
+    kopt suite run kernelbench --root KernelBench --level 1 --ids 1-20
+    kopt suite run table4 -o table4.json
+    """
+    given: dict[str, object] = {
+        "backend": backend, "strategies": strategy, "search": search, "device": device,
+        "max_trials": max_trials,
+    }  # fmt: skip
+    settings = _settings(given, time_per_problem, option)
+    from kopt.cli.suite_progress import SuiteProgress
+    from kopt.cli.suite_tables import show_outcome
+    from kopt.suites.keeping import FAILED
+    from kopt.suites.problem import parse_ids
+    from kopt.suites.runner import run_suite
+
+    chosen = _suite(suite, root, level, dtype)
+    file = output or runs_dir / f"{chosen.name}-{chosen.dtype}.json"
+    outcome = run_suite(
+        chosen, file, settings, SuiteProgress(), runs_root=runs_dir,
+        numbers=parse_ids(ids) if ids else None,
+        again={FAILED} if again == FAILED else set(map(str, parse_ids(again) if again else ())),
+    )  # fmt: skip
+    return show_outcome(outcome, file, as_json=as_json)
+
+
+def _settings(
+    given: dict[str, object], time_per_problem: str, option: list[str] | None
+) -> SuiteSettings:
+    """Return what each problem is run with; no kopt.toml is read. Raises ConfigError."""
+    from kopt.config import parse_duration, resolve
+    from kopt.env import settings_from_environment
+    from kopt.errors import ConfigError
+    from kopt.suites.records import SuiteSettings
+
+    try:
+        seconds = parse_duration(time_per_problem)
+    except ValueError as error:
+        raise ConfigError(f"--time-per-problem: {error}") from error
+    told = resolve(given, option or [], None, settings_from_environment())
+    return SuiteSettings(
+        seconds=seconds, trials=told.max_trials, device=told.device, backend=told.backend,
+        strategies=told.strategies, search=told.search, verifiers=told.verifiers,
+        profilers=told.profilers, judges=told.judges, seed=told.seed, options=told.options,
+    )  # fmt: skip
+
+
+def _suite(name: str, root: Path | None, level: int | None, dtype: str | None) -> Suite:
+    from kopt.errors import ConfigError
+    from kopt.suites.kernelbench import kernelbench_suite
+    from kopt.suites.own import OWN, own_suite
+
+    if name == "kernelbench":
+        if root is None:
+            raise ConfigError(
+                "suite kernelbench needs --root, the folder of a checkout of KernelBench"
+            )
+        return kernelbench_suite(root, level or 1, dtype or "float32")
+    if name not in OWN:
+        raise ConfigError(f"there is no suite {name!r}; there are {_SUITES.replace(' or ', ', ')}")
+    for flag, value in (("--root", root), ("--level", level)):
+        if value is not None:
+            raise ConfigError(f"{flag} is KernelBench's; suite {name} brings its problems along")
+    suite = own_suite(name)
+    if dtype not in (None, suite.dtype):
+        raise ConfigError(f"--dtype {dtype}: suite {name} is in {suite.dtype}, as it was published")
+    return suite
+
+
+@group.command("compare", cls=Verb)
+def compare(
+    a: RecordA, b: RecordB, over: OverName = "torch.compile", as_json: AsJson = False
+) -> int:
+    """Compare two records of a suite by their speedups: per problem, who wins, and on the whole.
+
+    Times are shown only where both come from the same device, driver and framework.
+    """
+    from kopt.cli.output import print_json
+    from kopt.cli.suite_tables import put_comparison
+    from kopt.suites.comparing import compare as compared
+    from kopt.suites.records import read_suite
+
+    found = compared(read_suite(a), read_suite(b), _over(over))
+    if as_json:
+        print_json({"schema": 1, "a": str(a), "b": str(b), **found.to_json()})
+    else:
+        put_comparison(found, str(a), str(b))
+    return 0
+
+
+def _over(text: str) -> Over:
+    from kopt.errors import ConfigError
+    from kopt.suites.records import OVER
+
+    for known in OVER:
+        if text == known:
+            return known
+    raise ConfigError(f"--over: {text!r} is not one of {', '.join(OVER)}")
+
+
+@group.command("show", cls=Verb)
+def show(file: RecordFile, as_json: AsJson = False) -> int:
+    """Show a record: a row for each problem, and what they come to."""
+    from kopt.cli.suite_tables import show_record
+    from kopt.suites.records import read_suite
+
+    show_record(read_suite(file), as_json=as_json)
+    return 0

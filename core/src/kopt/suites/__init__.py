@@ -1,0 +1,1 @@
+"""Suites: many problems one after another, with one record of what came out."""

@@ -1,0 +1,83 @@
+"""What a suite consists of: named problems that are read when their turn comes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kopt.errors import ConfigError
+from kopt.model.problem import Problem
+
+_RANGE = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
+
+
+@dataclass(frozen=True)
+class SuiteProblem:
+    """One problem of a suite."""
+
+    id: str
+    """Its number in the suite."""
+    name: str
+    load: Callable[[], Problem]
+    """Reads it; raises ProblemError."""
+    derived: str = ""
+    """What was changed in its source, in words; empty where it is as it was found."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Problems in the order in which they are run."""
+
+    name: str
+    """As ``kernelbench-level1``."""
+    dtype: str
+    """Of its inputs and parameters, as ``float32``."""
+    problems: tuple[SuiteProblem, ...]
+
+    def chosen(self, numbers: Sequence[int] | None) -> tuple[SuiteProblem, ...]:
+        """Return the problems of these numbers, in the suite's order; None: all.
+
+        Raises ConfigError for a number that the suite does not have.
+        """
+        if numbers is None:
+            return self.problems
+        known = [problem.id for problem in self.problems]
+        wanted = {str(number) for number in numbers}
+        if unknown := sorted(wanted - set(known), key=int):
+            raise ConfigError(
+                f"suite {self.name} has no problem {', '.join(unknown)}; it has {spelled(known)}"
+            )
+        return tuple(problem for problem in self.problems if problem.id in wanted)
+
+
+def parse_ids(text: str) -> tuple[int, ...]:
+    """Return the numbers that ``1-3,7`` names, ascending, each once. Raises ConfigError."""
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise ConfigError(
+                f"{text!r}: {part.strip()!r} is neither a number nor a range; write 1-3,7"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ConfigError(
+                f"{text!r}: {part.strip()!r} ends before it begins; write {last}-{first}"
+            )
+        if last - first > 100_000:
+            raise ConfigError(f"{text!r}: {part.strip()!r} names more problems than any suite has")
+        found.update(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def spelled(ids: Sequence[str]) -> str:
+    """Return numbers as ``1-3,7``: what parse_ids reads."""
+    numbers = sorted({int(each) for each in ids})
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)

@@ -1,0 +1,283 @@
+"""Running a suite: what is recorded when, and how it is gone on with."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kopt.errors import ConfigError, ProblemError, RunStoreError
+from kopt.runs.store import RunFolder
+from kopt.suites.problem import Suite
+from kopt.suites.records import SuiteRecord, SuiteSettings, read_suite
+from kopt.suites.runner import SuiteOutcome, run_suite, solve
+from kopt.testing.records import cpu, gpu
+
+
+class Bench:
+    """A folder with a record; each call runs the suite once."""
+
+    def __init__(self, made: Any, home: Path) -> None:
+        self.made, self.home, self.file = made, home, home / "record.json"
+        self.listener = made.Listener()
+
+    def __call__(self, solver: Any, suite: Suite | None = None, **more: Any) -> SuiteOutcome:
+        self.listener = self.made.Listener()
+        settings = more.pop("settings", self.made.SETTINGS)
+        return run_suite(
+            suite or self.made.suite(), self.file, settings, self.listener, solving=solver,
+            runs_root=self.home / "suites", **{"device": cpu(), **more},
+        )  # fmt: skip
+
+    @property
+    def record(self) -> SuiteRecord:
+        return read_suite(self.file)
+
+
+@pytest.fixture
+def bench(made: Any, tmp_path: Path) -> Bench:
+    return Bench(made, tmp_path)
+
+
+def ids(record: SuiteRecord) -> list[str]:
+    return [row.id for row in record.rows]
+
+
+def test_every_problem_gets_its_row(bench: Bench) -> None:
+    solver = bench.made.Solver(p2="not-improved")
+    outcome = bench(solver)
+    assert solver.solved == [1, 2, 3]
+    assert outcome.complete
+    assert bench.record == outcome.record
+    assert [row.verdict for row in outcome.record.rows] == ["improved", "baseline", "improved"]
+    assert [row.name for row in bench.listener.rows] == ["add1", "add2", "add3"]
+    assert [place for place, *_ in bench.listener.begun] == ["1/3", "2/3", "3/3"]
+    runs = {path.name for path in Path(outcome.record.runs).iterdir()}
+    assert {row.run for row in outcome.record.rows} == runs
+
+
+def test_the_record_is_written_after_each_problem(bench: Bench) -> None:
+    seen = []
+
+    class Looking(bench.made.Solver):  # type: ignore[misc,name-defined]
+        def __call__(self, *arguments: Any) -> Any:
+            seen.append(ids(bench.record))
+            return super().__call__(*arguments)
+
+    bench(Looking())
+    assert seen == [[], ["1"], ["1", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ProblemError("the reference raised"), "the reference raised"),
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (MemoryError(), "MemoryError: "),
+    ],
+)
+def test_a_failure_is_a_row_and_not_the_end(bench: Bench, error: Exception, said: str) -> None:
+    outcome = bench(bench.made.Solver(p2=error))
+    assert ids(outcome.record) == ["1", "2", "3"]
+    row = outcome.record.rows[1]
+    assert (row.verdict, row.status, row.reason) == ("failed", "error", said)
+    assert not outcome.complete
+
+
+def test_a_problem_that_cannot_be_read_is_a_row(bench: Bench) -> None:
+    def broken() -> Any:
+        raise ProblemError("2.py:1: syntax error")
+
+    whole = bench.made.suite()
+    first, second, third = whole.problems
+    odd = type(second)(second.id, second.name, broken)
+    outcome = bench(bench.made.Solver(), Suite(whole.name, whole.dtype, (first, odd, third)))
+    assert [row.verdict for row in outcome.record.rows] == ["improved", "failed", "improved"]
+    assert outcome.record.rows[1].problem_id == ""
+
+
+def test_the_same_call_again_does_only_what_is_missing(bench: Bench) -> None:
+    bench(bench.made.Solver(), numbers=(1, 3))
+    assert ids(bench.record) == ["1", "3"]
+    solver = bench.made.Solver()
+    outcome = bench(solver)
+    assert solver.solved == [2]
+    assert ids(outcome.record) == ["1", "2", "3"]
+    assert bench(bench.made.Solver()).complete
+
+
+def test_what_was_asked_for_before_is_still_planned(bench: Bench) -> None:
+    bench(bench.made.Solver(p2=KeyboardInterrupt()))
+    outcome = bench(bench.made.Solver(), numbers=(3,))
+    assert [each.id for each in outcome.record.missing] == ["2"]
+    assert not outcome.interrupted
+    assert not outcome.complete
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt(), "interrupted"])
+def test_an_interruption_ends_it_and_leaves_no_row(bench: Bench, how: Any) -> None:
+    outcome = bench(bench.made.Solver(p2=how))
+    assert outcome.interrupted
+    assert ids(bench.record) == ["1"]
+
+
+def test_a_run_that_was_interrupted_is_gone_on_with(bench: Bench) -> None:
+    bench(bench.made.Solver(p2="interrupted"))
+    solver = bench.made.Solver()
+    outcome = bench(solver)
+    assert solver.solved == [2, 3]
+    assert solver.left[0] is not None and solver.left[1] is None
+    assert outcome.record.rows[1].run == solver.left[0].id
+    place, name, seconds = bench.listener.begun[0]
+    assert (place, name) == ("2/3", "add2")
+    assert seconds is not None  # what the earlier part has used up
+
+
+def test_a_run_that_ended_before_its_row_was_written_is_not_done_again(
+    bench: Bench, made: Any
+) -> None:
+    """Killed between a run's last word and the suite's: kopt's own solver takes its result."""
+    bench(made.Solver(p2=KeyboardInterrupt()))
+    problem = bench.made.problem(2).load()
+    ended = made.ended(problem, Path(bench.record.runs))
+    folder = RunFolder(ended.folder)
+    found = solve(problem, made.SETTINGS, Path(bench.record.runs), folder, made.Silent())
+    assert found == ended
+    solver = made.Solver()
+    bench(solver, numbers=(2,))
+    assert solver.left[0] is not None and solver.left[0].id == ended.id
+
+
+def test_again_runs_anew_and_not_on(bench: Bench) -> None:
+    first = bench(bench.made.Solver(p3=ProblemError("no"))).record
+    solver = bench.made.Solver()
+    outcome = bench(solver, again={"1"})
+    assert solver.solved == [1]
+    assert solver.left == [None]
+    assert outcome.record.replaced == (first.rows[0].run,)
+    assert outcome.record.rows[0].run != first.rows[0].run
+    solver = bench.made.Solver()
+    assert bench(solver, again={"failed"}).complete
+    assert solver.solved == [3]
+    with pytest.raises(ConfigError, match="--again 9: not among the problems"):
+        bench(bench.made.Solver(), again={"9"})
+
+
+def test_a_run_that_was_lost_is_not_gone_on_with(bench: Bench) -> None:
+    """Its judge died, so the row names it; --again begins another."""
+    row = bench(bench.made.Solver(p2="lost")).record.rows[1]
+    assert row.reason == "the judge died"
+    assert row.run
+    solver = bench.made.Solver()
+    bench(solver, again={"failed"})
+    assert (solver.solved, solver.left) == ([2], [None])
+
+
+def test_another_device_is_refused(bench: Bench) -> None:
+    bench(bench.made.Solver(), numbers=(1,))
+    with pytest.raises(RunStoreError, match=r"begun elsewhere \(.*device: test cpu -> test gpu"):
+        bench(bench.made.Solver(), device=gpu())
+    other = cpu().model_copy(update={"versions": {"torch": "9.9"}})
+    with pytest.raises(RunStoreError, match=r"torch: absent -> 9\.9"):
+        bench(bench.made.Solver(), device=other)
+    assert ids(bench.record) == ["1"]
+
+
+def test_a_record_that_came_without_its_runs_is_gone_on_with(bench: Bench) -> None:
+    """As where it was carried to another machine with the same device."""
+    shutil.rmtree(bench(bench.made.Solver(p2="interrupted")).record.runs)
+    solver = bench.made.Solver()
+    assert bench(solver).complete
+    assert (solver.solved, solver.left) == ([2, 3], [None, None])
+
+
+def test_other_settings_and_another_suite_are_refused(bench: Bench) -> None:
+    bench(bench.made.Solver(), numbers=(1,))
+    with pytest.raises(ConfigError, match=r"seconds: 60\.0 -> 5\.0"):
+        bench(bench.made.Solver(), settings=SuiteSettings(seconds=5.0))
+    with pytest.raises(ConfigError, match=r"is of made-up in float32, not of other"):
+        bench(bench.made.Solver(), bench.made.suite(3, "other"))
+
+
+def test_a_problem_that_has_changed_is_refused(bench: Bench) -> None:
+    bench(bench.made.Solver())
+    whole = bench.made.suite()
+    first, second, third = whole.problems
+    changed = type(second)(second.id, second.name, bench.made.problem(7).load)
+    suite = Suite(whole.name, whole.dtype, (first, changed, third))
+    with pytest.raises(ConfigError, match=r"problem 2 \(add2\) has changed .* --again 2"):
+        bench(bench.made.Solver(), suite)
+    solver = bench.made.Solver()
+    bench(solver, suite, again={"2"})
+    assert solver.solved == [7]
+
+
+def test_one_process_at_a_time(bench: Bench) -> None:
+    bench(bench.made.Solver(), numbers=(1,))
+    [lock] = (bench.home / "suites").glob(".record-*.lock")
+    with lock.open() as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(RunStoreError, match="another `kopt suite run` is writing"):
+            bench(bench.made.Solver())
+    assert bench(bench.made.Solver()).complete
+
+
+def test_runs_below_a_kopt_folder_are_not_committed(made: Any, tmp_path: Path) -> None:
+    root = tmp_path / ".kopt" / "suites"
+    run_suite(
+        made.suite(1), tmp_path / "r.json", made.SETTINGS, made.Listener(), solving=made.Solver(),
+        runs_root=root, device=cpu(),
+    )  # fmt: skip
+    assert (root.parent / ".gitignore").read_text() == "*\n"
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import made_up
+from kopt.suites.runner import run_suite
+from kopt.testing.records import cpu
+outcome = run_suite(
+    made_up.suite(), Path("record.json"), made_up.SETTINGS, made_up.Listener(),
+    solving=made_up.Solver(p2=float(sys.argv[2])), runs_root=Path("suites"), device=cpu(),
+)
+sys.exit(0 if outcome.complete else 1)
+"""
+
+
+def start(home: Path, seconds: float) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(seconds)]
+    return subprocess.Popen(command, cwd=home, env={**os.environ, "KOPT_RUNS_DIR": ""})
+
+
+def test_a_suite_that_was_killed_goes_on(made: Any, tmp_path: Path) -> None:
+    """A real process dies by SIGKILL in the second problem; another one does the rest."""
+    file = tmp_path / "record.json"
+    killed = start(tmp_path, 60.0)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("suites/*/*/journal.jsonl"))[1:]:
+        assert killed.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    before = read_suite(file)
+    assert ids(before) == ["1"]
+    [left] = [
+        path.parent.name for path in Path(tmp_path, before.runs).glob("*/run.json")
+        if path.parent.name != before.rows[0].run
+    ]  # fmt: skip
+
+    assert start(tmp_path, 0.0).wait() == 0
+    after = read_suite(file)
+    assert ids(after) == ["1", "2", "3"]
+    assert after.rows[0] == before.rows[0]
+    assert after.rows[1].run == left
