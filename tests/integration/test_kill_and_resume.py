@@ -30,7 +30,7 @@ from kopt.testing.processes import eventually, marked
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("kill-and-resume")]
 
-KILLS = int(os.environ.get("KOPT_TEST_KILLS", "12"))
+KILLS = int(os.environ.get("KOPT_TEST_KILLS", "8"))
 """Each takes some 8 s on two cores; set the variable to 30 or more before a release."""
 BATCH = 2
 """Candidates that may be in flight."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -140,3 +141,24 @@ def trace() -> Callable[..., Signature]:
 def propose() -> Callable[..., list[Candidate]]:
     """Give tests ``proposals``."""
     return proposals
+
+
+@pytest.fixture(scope="session")
+def graph_of() -> Callable[..., Any]:
+    """Return the graph of a function's source, traced as a run traces it, on shapes alone.
+
+    ``graph_of("def f(x): return x + 1", x=(3, 4), dtype="float16")``; ``torch`` and ``F`` are there.
+    """
+    from kopt.model.problem import InputSpec, Workload
+    from kopt.testing.problems import function_problem
+    from kopt_starters.graph import Graph
+    from kopt_torch.shapes import signature_by_shapes
+
+    def made(source: str, *, dtype: str = "float32", **shapes: tuple[int, ...]) -> Graph | None:
+        text = f"import torch\nimport torch.nn.functional as F\n\n\n{textwrap.dedent(source)}"
+        entry = source.split("def ", 1)[1].split("(")[0]
+        inputs = tuple(InputSpec(name=n, shape=s, dtype=dtype) for n, s in shapes.items())
+        problem = function_problem(text, entry, inputs, workloads=(Workload(),))
+        return Graph.of(signature_by_shapes(problem).first)
+
+    return made

@@ -113,7 +113,9 @@ def _cuda_folders(major: int) -> list[str]:
 def _packaged(package: str, below: str) -> list[Path]:
     """Return where a folder of a Python package would be."""
     spec = find_spec(package)
-    return [Path(each) / below for each in (spec.submodule_search_locations if spec else None) or ()]
+    return [
+        Path(each) / below for each in (spec.submodule_search_locations if spec else None) or ()
+    ]
 
 
 def _headers_major(folder: Path) -> int | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 import kopt
+from kopt_starters.families import FAMILIES
+from kopt_starters.graph import Graph
 from kopt_starters.operators import OPERATORS
 from kopt_starters.recognition import recognise
 from kopt_starters.rendering import render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from kopt.model.candidate import Candidate
     from kopt.model.device import Target
@@ -34,8 +36,20 @@ class Starters:
             default=("layer_norm", "rms_norm", "softmax", "sum"), min_length=1
         )
         """The operators to look for."""
+        families: tuple[str, ...] | None = None
+        """The families of kernels to ask, by name; all of them unless given."""
         structures: int = Field(default=4, gt=0)
         """Structures to propose at most, the most promising first."""
+
+        @field_validator("families")
+        @classmethod
+        def _known(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+            known = [family.name for family in FAMILIES]
+            if unknown := sorted(set(names or ()) - set(known)):
+                raise ValueError(
+                    f"no family {unknown[0]!r}; there are {', '.join(known) or 'none'}"
+                )
+            return names
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -47,10 +61,24 @@ class Starters:
         """Propose starting kernels in the first round; nothing for what is not recognised."""
         if parent is not None or problem.mutates:
             return []
+        known = self._operator_kernels(signature, target)
+        return [*known, *self._family_kernels(signature, target)][: self.options.structures]
+
+    def _operator_kernels(self, signature: Signature, target: Target) -> list[Candidate]:
         operators = [found for found in OPERATORS if found.name in self.options.operators]
         task = recognise(signature, operators)
         if task is None:
             return []
         fitting = task.operator.fitting(target.language, task.layout(target.device))
         rendered = (render(structure, task, target.device) for structure in fitting)
-        return [kernel for kernel in rendered if kernel is not None][: self.options.structures]
+        return [kernel for kernel in rendered if kernel is not None]
+
+    def _family_kernels(self, signature: Signature, target: Target) -> Iterator[Candidate]:
+        """Yield what families write for the first workload; others may be refused by a kernel."""
+        graph = Graph.of(signature.first)
+        wanted = self.options.families
+        if graph is None:
+            return
+        for family in FAMILIES:
+            if wanted is None or family.name in wanted:
+                yield from family.propose(graph, target)

@@ -1,0 +1,166 @@
+"""Reductions as states that tiles update, lanes or parts merge, and results are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kopt_starters.codegen.axes import NotCoveredError
+from kopt_starters.codegen.functions import Kind, Term
+
+PREFIX = "reduce:"
+"""Before the kind of a reduction in the name of its operator, as ``reduce:sum``."""
+Names: TypeAlias = Sequence[str]
+_LOWEST = {"float": 'float("-inf")', "int": "-9223372036854775807"}
+_HIGHEST = {"float": 'float("inf")', "int": "9223372036854775807"}
+_TYPES: dict[Kind, str] = {"float": "float32", "int": "int64", "bool": "int32"}
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One reduction over the second dimension of tiles. Its states have one variable each.
+
+    ``kind`` is sum, prod, max, min, argmax, argmin, any, all, moments (mean, and the sum of squared
+    distances from it) or softmax and logsumexp (maximum, and the sum of powers above it).
+    """
+
+    kind: str
+    of: Kind
+    """What is reduced."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Dtypes of the states."""
+        value = _TYPES["bool" if self.kind in ("any", "all") else self.of]
+        if self.kind in ("argmax", "argmin"):
+            return value, "int64"
+        return (value, value) if self.kind in ("moments", "softmax", "logsumexp") else (value,)
+
+    @property
+    def outputs(self) -> tuple[Kind, ...]:
+        """Kinds of what ``merge`` leaves in the states, for the reader."""
+        if self.kind in ("any", "all"):
+            return ("bool",)
+        kinds: dict[str, Kind] = {"float32": "float", "int64": "int"}
+        return tuple(kinds[dtype] for dtype in self.types)
+
+    @property
+    def initial(self) -> tuple[str, ...]:
+        """What the states are before anything was seen; they merge with others and change nothing."""
+        lowest = _LOWEST[self.of] if self.of != "bool" else "0"
+        highest = _HIGHEST[self.of] if self.of != "bool" else "1"
+        return {
+            "sum": ("0",), "prod": ("1",), "any": ("0",), "all": ("1",), "moments": ("0", "0"),
+            "max": (lowest,), "min": (highest,), "argmax": (lowest, "-1"),
+            "argmin": (highest, "-1"), "softmax": (lowest, "0"), "logsumexp": (lowest, "0"),
+        }[self.kind]  # fmt: skip
+
+    def begin(self, names: Names, shape: str) -> list[str]:
+        """Return lines that set the states before the first tile."""
+        return [
+            f"{name} = tl.full({shape}, {value}, tl.{dtype})"
+            for name, value, dtype in zip(names, self.initial, self.types, strict=True)
+        ]
+
+    def update(self, names: Names, x: Term, index: str) -> list[str]:
+        """Return lines that add a tile ``x`` where ``inside``.
+
+        ``index`` is an element's number along what is reduced; ``turn`` counts tiles from 1.
+        """
+        a, b = (*names, "")[:2]
+        value = f"{a}_x"
+        if self.kind in ("any", "all"):
+            taken = (
+                f"{value} = tl.where(inside, {x.to('bool')}, {self.initial[0]} != 0).to(tl.int32)"
+            )
+            return [taken, f"{a} = {a} {'|' if self.kind == 'any' else '&'} {value}"]
+        lines = [f"{value} = {x.to(self.of)}"]
+        if self.kind in ("argmax", "argmin"):
+            sign = ">" if self.kind == "argmax" else "<"
+            return [
+                *lines,
+                f"{a}_better = inside & (({value} {sign} {a}) | ({b} < 0)"
+                f" | (({value} != {value}) & ({a} == {a})))",
+                f"{b} = tl.where({a}_better, {index}, {b})",
+                f"{a} = tl.where({a}_better, {value}, {a})",
+            ]
+        if self.kind == "moments":
+            return [
+                *lines,
+                f"{a}_step = tl.where(inside, {value} - {a}, 0.0)",
+                f"{a} += {a}_step * (1.0 / turn)",
+                f"{b} += {a}_step * tl.where(inside, {value} - {a}, 0.0)",
+            ]
+        lines = [f"{value} = tl.where(inside, {x.to(self.of)}, {self.initial[0]})"]
+        if self.kind in ("softmax", "logsumexp"):
+            return [
+                *lines,
+                f"{a}_top = tl.maximum({a}, {value})",
+                *self._shift(f"{a}_top", f"{a}_shift"),
+                f"{b} = {b} * tl.exp({a} - {a}_shift) + tl.exp({value} - {a}_shift)",
+                f"{a} = {a}_top",
+            ]
+        joined = {"sum": "{a} + {x}", "prod": "{a} * {x}", "max": "_larger({a}, {x})",
+                  "min": "_smaller({a}, {x})"}  # fmt: skip
+        return [*lines, f"{a} = {joined[self.kind].format(a=a, x=value)}"]
+
+    def _shift(self, top: str, name: str) -> list[str]:
+        """Return what powers are taken above: never an infinity that would be taken from itself."""
+        infinite = f"{top} == float('-inf')"
+        if self.kind == "logsumexp":
+            infinite = f"tl.abs({top}) == float('inf')"
+        return [f"{name} = tl.where({infinite}, 0.0, {top})"]
+
+    def merge(self, names: Names, count: str, total: str) -> list[str]:
+        """Return lines that merge states of shape [ROWS, n] into [ROWS, 1], under the same names.
+
+        ``count`` is how many elements each of the n has seen, ``total`` how many all have.
+        """
+        a, b = (*names, "")[:2]
+        if self.kind == "sum":
+            return [f"{a} = tl.sum({a}, axis=1)[:, None]"]
+        if self.kind == "prod":
+            return [f"{a} = tl.reduce({a}, 1, _product)[:, None]"]
+        if self.kind in ("any", "all"):
+            return [f"{a} = tl.{'max' if self.kind == 'any' else 'min'}({a}, axis=1)[:, None]"]
+        if self.kind == "moments":
+            return [
+                f"{a}_mean = tl.sum({a} * {count}, axis=1)[:, None] / {total}",
+                f"{b} = tl.sum({b} + {count} * ({a} - {a}_mean) * ({a} - {a}_mean), axis=1)[:, None]",
+                f"{a} = {a}_mean",
+            ]
+        if self.kind in ("softmax", "logsumexp"):
+            return [
+                f"{a}_top = tl.max({a}, axis=1)[:, None]",
+                *self._shift(f"{a}_top", f"{a}_shift"),
+                f"{b} = tl.sum({b} * tl.exp({a} - {a}_shift), axis=1)[:, None]",
+                f"{a} = {a}_top",
+            ]
+        return self._merged_extreme(a, b)
+
+    def _merged_extreme(self, a: str, b: str) -> list[str]:
+        largest = "max" if self.kind.endswith("max") else "min"
+        lines = [f"{a}_best = tl.{largest}({a}, axis=1)[:, None]"]
+        if self.of == "float":
+            lines += [
+                f"{a}_nan = tl.max(({a} != {a}).to(tl.int32), axis=1)[:, None]",
+                f'{a}_best = tl.where({a}_nan != 0, float("nan"), {a}_best)',
+            ]
+        if self.kind.startswith("arg"):
+            same = f"({a} == {a}_best)"
+            if self.of == "float":
+                same = f"({same} | (({a} != {a}) & ({a}_nan != 0)))"
+            first = f"tl.where({same} & ({b} >= 0), {b}, 9223372036854775807)"
+            lines.append(f"{b} = tl.min({first}, axis=1)[:, None]")
+        return [*lines, f"{a} = {a}_best"]
+
+
+def statistic(operator: str, of: Kind) -> Statistic:
+    """Return the statistic of a reduction's operator. Raises NotCoveredError for odd types."""
+    kind = operator.removeprefix(PREFIX)
+    if kind in ("moments", "softmax", "logsumexp") and of != "float":
+        raise NotCoveredError(f"{kind} of {of}")
+    if of == "bool" and kind not in ("any", "all"):
+        of = "int"
+    return Statistic(kind, of)

@@ -1,0 +1,254 @@
+"""Kernels of a step: tiles of ROWS kept positions by BLOCK reduced elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from kopt_starters.codegen.axes import Axis, Places, merged
+from kopt_starters.codegen.epilogue import parts_of
+from kopt_starters.codegen.functions import Term
+from kopt_starters.codegen.launcher import indented
+from kopt_starters.codegen.steps import Reduction, Step
+from kopt_starters.codegen.writer import Load, Writer, as_loaded, offset, scalar_names
+from kopt_starters.graph import Value
+
+_INT32 = 2**31 - 2**20
+"""Below this many elements, tiles may begin and end beyond the last one in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Writes the kernels of one step; ``name`` keeps them apart from those of other steps."""
+
+    step: Step
+    name: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Value]:
+        """Pointer parameters with the tensors to pass."""
+        return {load.pointer: load.argument for load in self.step.loads}
+
+    @property
+    def scalars(self) -> dict[str, str]:
+        """Scalar parameters with the entry's arguments to pass."""
+        return {name: name.removesuffix("_value") for name in sorted(self.step.scalars)}
+
+    @property
+    def buffers(self) -> dict[str, str]:
+        """Pointer parameters of partial states, with their dtypes, level by level."""
+        return self._buffers(self.step.reductions)
+
+    @staticmethod
+    def _buffers(reductions: Iterable[Reduction]) -> dict[str, str]:
+        return {
+            f"{state}_parts": dtype
+            for each in sorted(reductions, key=lambda r: r.level)
+            for state, dtype in zip(each.states, each.statistic.types, strict=True)
+        }
+
+    def whole(self) -> str:
+        """Return a kernel that keeps whole rows in registers: each element is read once."""
+        writer = self._writer("v")
+        lines = [*self._rows(), *self._tile("0"), "turn = 1.0"]
+        done = 0
+        for level in range(self.step.levels):
+            reductions = self.step.at_level(level)
+            terms = [writer.value(each.node.tensors[0], each.inner) for each in reductions]
+            lines += writer.lines[done:]
+            done = len(writer.lines)
+            for each, term in zip(reductions, terms, strict=True):
+                lines += each.statistic.begin(each.states, "[ROWS, BLOCK]")
+                lines += each.statistic.update(each.states, term, "r")
+                lines += self._merged(each, "r_in.to(tl.float32)", "(REDUCED * 1.0)")
+        term = writer.value(self.step.result, self.step.places)
+        lines += [*writer.lines[done:], self._store(term)]
+        return self._kernel("whole", [], lines)
+
+    def plain(self) -> str:
+        """Return a kernel for a step without reductions: a tile of the result for each program."""
+        writer = self._writer("v")
+        term = writer.value(self.step.result, self.step.places)
+        lines = [
+            "blocks: tl.constexpr = (REDUCED + BLOCK - 1) // BLOCK",
+            f"k = ((tl.program_id(0) // blocks){self._wide} * ROWS + tl.arange(0, ROWS))[:, None]",
+            "k_in = k < KEPT",
+            "stop = REDUCED",
+            *self._tile("tl.program_id(0) % blocks * BLOCK"),
+            *writer.lines,
+            self._store(term),
+        ]
+        return self._kernel("plain", [], lines)
+
+    def looped(self) -> str:
+        """Return a kernel that sweeps over its rows once for each level, then to write."""
+        lines = [*self._rows(), "begin, stop = 0, REDUCED"]
+        for level in range(self.step.levels):
+            lines += self._sweep(level, "REDUCED", "(REDUCED * 1.0)")
+        lines += self._finish("REDUCED")
+        return self._kernel("looped", [], lines)
+
+    def part(self, level: int) -> str:
+        """Return a kernel whose programs leave states of one level for a PIECE of their rows."""
+        lines = [*self._rows(first=True), *self._piece(), *self._combined(range(level))]
+        lines += self._sweep(level, "PIECE", "(tl.maximum(stop - begin, 1) * 1.0)")
+        reductions = self.step.at_level(level)
+        at = "k * PARTS + tl.program_id(1)"
+        for state in self._states(reductions):
+            lines.append(f"tl.store({state}_parts + {at}, {state}, mask=k_in)")
+        buffers = self._buffers(r for r in self.step.reductions if r.level <= level)
+        return self._kernel(f"part{level}", [*buffers, "first"], lines)
+
+    def finish(self) -> str:
+        """Return the kernel that merges all states and writes the result."""
+        lines = [*self._rows(first=True), *self._piece(), *self._combined(range(self.step.levels))]
+        lines += self._finish("PIECE")
+        return self._kernel("finish", [*self.buffers, "first"], lines)
+
+    def _kernel(self, kind: str, extra: Sequence[str], lines: Sequence[str]) -> str:
+        sizes = ["KEPT", "REDUCED", "ROWS", "BLOCK"]
+        if kind.startswith(("part", "finish")):
+            sizes += ["PARTS", "PIECE"]
+        constants = [f"{size}: tl.constexpr" for size in sizes]
+        parameters = ", ".join([*self.arguments, "out", *self.scalars, *extra, *constants])
+        once = '(do_not_specialize=["first"])' if "first" in extra else ""
+        return f"\n@triton.jit{once}\ndef _{kind}{self.name}({parameters}):\n{indented(lines)}\n"
+
+    @property
+    def _wide(self) -> str:
+        sizes = [self.step.result.elements, *(load.argument.elements for load in self.step.loads)]
+        return ".to(tl.int64)" if max(sizes) >= _INT32 else ""
+
+    def _rows(self, *, first: bool = False) -> list[str]:
+        program = "(tl.program_id(0) + first)" if first else "tl.program_id(0)"
+        return [
+            f"k = ({program}{self._wide} * ROWS + tl.arange(0, ROWS))[:, None]",
+            "k_in = k < KEPT",
+        ]
+
+    def _tile(self, start: str) -> list[str]:
+        begin = "" if start == "0" else f"{start} + "
+        return [
+            f"r = ({begin}tl.arange(0, BLOCK)[None, :]){self._wide}",
+            f"r_in = r < {'REDUCED' if start == '0' else 'stop'}",
+            "inside = k_in & r_in",
+        ]
+
+    @staticmethod
+    def _piece() -> list[str]:
+        return [
+            "begin = tl.program_id(1) * PIECE",
+            "stop = tl.maximum(tl.minimum(begin + PIECE, REDUCED), begin)",
+        ]
+
+    @staticmethod
+    def _states(reductions: Iterable[Reduction]) -> list[str]:
+        return [state for each in reductions for state in each.states]
+
+    def _sweep(self, level: int, span: str, total: str) -> list[str]:
+        """Return lines that leave the merged states of one level, from ``begin`` to ``stop``.
+
+        That is ``span`` elements at most, and ``total`` exactly.
+        """
+        reductions = self.step.at_level(level)
+        writer = self._writer(f"v{level}_")
+        terms = [writer.value(each.node.tensors[0], each.inner) for each in reductions]
+        inner = [*self._tile("begin + step"), *writer.lines]
+        if any(each.statistic.kind == "moments" for each in reductions):
+            inner.append("turn = step // BLOCK + 1.0")
+        lines = []
+        for each, term in zip(reductions, terms, strict=True):
+            lines += each.statistic.begin(each.states, "[ROWS, BLOCK]")
+            inner += each.statistic.update(each.states, term, "r")
+        lines += [f"for step in range(0, {span}, BLOCK):", *(f"    {line}" for line in inner)]
+        lanes = "stop - begin - tl.arange(0, BLOCK)[None, :] + BLOCK - 1"
+        lines.append(f"seen = (({lanes}) // BLOCK).to(tl.float32)")
+        for each in reductions:
+            lines += self._merged(each, "seen", total)
+        return lines
+
+    def _combined(self, levels: Iterable[int]) -> list[str]:
+        """Return lines that load and merge what the parts of lower levels left."""
+        # Lanes as in the tiles, where there are several rows: then what is merged has their layout.
+        lines = [
+            "LANES: tl.constexpr = PARTS if ROWS == 1 or PARTS > BLOCK else BLOCK",
+            "part = tl.arange(0, LANES)[None, :]",
+            "taken = tl.minimum(tl.maximum(REDUCED - part * PIECE, 0), PIECE).to(tl.float32)",
+        ]
+        for each in (r for level in levels for r in self.step.at_level(level)):
+            lines += [
+                f"{state} = tl.load({state}_parts + k * PARTS + part, mask=k_in & (part < PARTS), "
+                f"other={value})"
+                for state, value in zip(each.states, each.statistic.initial, strict=True)
+            ]
+            lines += self._merged(each, "taken", "(REDUCED * 1.0)")
+        return lines
+
+    @staticmethod
+    def _merged(reduction: Reduction, count: str, total: str) -> list[str]:
+        """Return lines that merge states; those of a single row become scalars, of no layout."""
+        states = reduction.states
+        return [
+            *reduction.statistic.merge(states, count, total),
+            "if ROWS == 1:",
+            *(f"    {state} = tl.sum({state})" for state in states),
+        ]
+
+    def _finish(self, span: str) -> list[str]:
+        writer = self._writer("w", last=self.step.full)
+        term = writer.value(self.step.result, self.step.places)
+        lines = [*writer.lines, self._store(term)]
+        if not self.step.full:
+            return lines
+        # Backwards: what was read last is still in the cache.
+        back = f"back = begin + ({span} - 1) // BLOCK * BLOCK - step"
+        inner = [back, *self._tile("back"), *lines]
+        return [f"for step in range(0, {span}, BLOCK):", *(f"    {line}" for line in inner)]
+
+    def _store(self, term: Term) -> str:
+        where = self._coordinates()
+        steps = {axis: step for axis, step in self.step.steps.items() if axis in where}
+        mask = "inside" if self.step.full else "k_in"
+        # A sum with nothing in the mask's shape keeps the address a tile where nothing moves it.
+        at = f"{offset(steps, where)} + {'k * 0' if not self.step.full else 'k * 0 + r * 0'}"
+        once = ', eviction_policy="evict_first"' if self.step.full and self.step.reductions else ""
+        value = f"({term.text}).to(out.dtype.element_ty)"
+        return f"tl.store(out + ({at}), {value}, mask={mask}{once})"
+
+    def _coordinates(self) -> dict[Axis, str]:
+        accesses = [self.step.steps, *(load.strides for load in self.step.loads)]
+        found: dict[Axis, str] = {}
+        for axes, name in ((self.step.kept, "k"), (self.step.reduced, "r")):
+            groups = merged(axes, accesses)
+            lasts = [Axis(prod(axis.extent for axis in group)) for group in groups]
+            texts = parts_of(lasts, name) if len(groups) > 1 else dict.fromkeys(lasts, name)
+            found |= {group[-1]: texts[last] for group, last in zip(groups, lasts, strict=True)}
+        return found
+
+    def _writer(self, prefix: str, *, last: bool = False) -> Writer:
+        """Return a writer of this step's values; what is read for the ``last`` time may leave L2."""
+        where = self._coordinates()
+        kept, reduced = set(self.step.kept), set(self.step.reduced)
+
+        def load(wanted: Load) -> Term:
+            moving = {axis: s for axis, s in wanted.strides.items() if s and axis in where}
+            by_k, by_r = bool(kept & set(moving)), bool(reduced & set(moving))
+            mask = "inside" if by_k and by_r else "k_in" if by_k else "r_in"
+            once = ', eviction_policy="evict_first"' if last and mask == "inside" else ""
+            at = f"{wanted.pointer} + {offset(moving, where)}"
+            text = f"tl.load({at}, mask={mask}, other=0{once})"
+            if not moving:
+                text = f"tl.load({wanted.pointer})"
+            return writer.assign(*as_loaded(text, wanted.argument.dtype))
+
+        def bound(value: Value, places: Places) -> Term | None:
+            known = self.step.reduction_of(value)
+            if known is None:
+                return None
+            reduction, number = known
+            kind, state = reduction.statistic.outputs[number], reduction.states[number]
+            return Term(f"({state} != 0)" if kind == "bool" else state, kind)
+
+        writer = Writer(self.step.graph, load, bound, scalar_names(self.step.graph), prefix)
+        return writer

@@ -1,0 +1,1 @@
+"""Convolutions: what one is given, the knobs that suit its shapes, and the kernels' source."""

@@ -1,0 +1,118 @@
+"""Which kernels suit a convolution's shapes, and the knobs that they declare."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from kopt.model.candidate import Knob
+
+if TYPE_CHECKING:
+    from kopt.model.device import Device
+    from kopt_starters.convolution.task import Convolution
+
+_UNROLLED = 512
+"""Multiply-adds per lane that a direct kernel may be unrolled to."""
+_FEW_CHANNELS = 16
+"""Below, taps and channels are one dimension of the product: a tensor core's depth is filled."""
+
+
+def power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below ``number`` (1 for 0)."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def _powers(low: int, high: int) -> list[int]:
+    return [1 << n for n in range(16) if low <= 1 << n <= high]
+
+
+def _knob(wanted: int, choices: list[int]) -> Knob:
+    """Return a knob whose default is the choice nearest to ``wanted`` in ratio."""
+    default = min(choices, key=lambda c: (max(c, wanted) / min(c, wanted), c))
+    return Knob(default=default, choices=tuple(choices))
+
+
+def flattenings(task: Convolution) -> list[bool]:
+    """Whether taps and channels are one dimension of the product; both where either may win."""
+    if task.taps == 1 or task.cin >= 2 * _FEW_CHANNELS:
+        return [False]
+    return [True] if task.cin < _FEW_CHANNELS else [False, True]
+
+
+def direct_suits(task: Convolution) -> bool:
+    """Whether few multiply-adds per element leave tensor cores nothing to do."""
+    few = task.cin <= 4 and task.cout <= 4
+    return few and not task.transposed and task.cin * task.taps <= 128
+
+
+def fused_suits(deep: Convolution, point: Convolution) -> bool:
+    """Whether a depthwise convolution can be computed on the way into a pointwise one."""
+    depthwise = deep.cin == 1 and not deep.transposed and deep.taps <= 32
+    return depthwise and point.pointwise and point.groups == 1
+
+
+def _tile(task: Convolution, device: Device) -> dict[str, Knob]:
+    """Knobs of a tile of channels x pixels that tensor cores compute."""
+    widest = max(16, min(128, power_of_two(task.cout)))
+    channels = _knob(widest, _powers(max(16, widest // 4), widest))
+    blocks = task.groups * -(-task.cout // int(channels.default))
+    wide = 256 if widest == 32 else 128
+    pixels = next(
+        (n for n in (wide, wide // 2) if -(-task.pixels // n) * blocks >= device.units), wide // 4
+    )
+    warps = 8 if int(channels.default) * pixels >= 64 * 128 else 4
+    return {
+        "CHANNELS": channels,
+        "PIXELS": _knob(pixels, _powers(max(16, pixels // 2), pixels * 2)),
+        "num_warps": _knob(warps, [4, 8]),
+    }
+
+
+def _order(task: Convolution) -> dict[str, Knob]:
+    """Which operand comes first: a tensor core takes 64 rows of it at once."""
+    wide = task.itemsize == 4
+    first = "pixels" if wide or power_of_two(task.cout) < 64 else "channels"
+    found = {"ORDER": Knob(default=first, choices=("channels", "pixels"))}
+    if wide:
+        # As PyTorch computes a float32 convolution unless told otherwise.
+        found["PRECISION"] = Knob(default="tf32", choices=("tf32", "tf32x3"))
+    return found
+
+
+def gemm_knobs(task: Convolution, device: Device, flat: bool) -> dict[str, Knob]:
+    """Return the knobs of the product over channels and taps."""
+    deep = 32 if task.itemsize == 4 else 64
+    most = max(16, min(deep, power_of_two(task.cin * (task.taps if flat else 1))))
+    tile = _tile(task, device)
+    # More than 32 gathered elements to a thread do not fit its registers.
+    fit = 32 * 32 * int(tile["num_warps"].default) // int(tile["PIXELS"].default)
+    wanted = min(32 if flat else deep, fit)
+    return {
+        **tile,
+        "DEPTH": _knob(wanted, _powers(max(16, most // 2), most)),
+        **_order(task),
+        "num_stages": _knob(3, [2, 3, 4]),
+    }
+
+
+def fused_knobs(point: Convolution, device: Device) -> dict[str, Knob]:
+    """Return the knobs of a pointwise convolution whose input is computed on the way."""
+    most = max(16, min(64, power_of_two(point.cin)))
+    return {
+        **_tile(point, device),
+        "DEPTH": _knob(32, _powers(max(16, most // 4), most)),
+        **_order(point),
+    }
+
+
+def direct_knobs(task: Convolution) -> dict[str, Knob]:
+    """Return the knobs of the kernel in which each lane computes ROWS results of a column."""
+    work, width = task.cin * prod(task.kernel), power_of_two(task.extent[2])
+    most = max(1, min(16, _UNROLLED // work, task.extent[1]))
+    widest = max(32, min(512, width))
+    columns = _knob(256, _powers(max(32, widest // 8), widest))
+    return {
+        "ROWS": _knob(min(8, most), _powers(1, most)),
+        "COLS": columns,
+        "num_warps": _knob(max(1, min(4, int(columns.default) // 64)), [1, 2, 4, 8]),
+    }

@@ -1,0 +1,30 @@
+"""Every family of kernels, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kopt_starters.families.attention import AttentionKernels
+from kopt_starters.families.convolution import ConvolutionFamily
+from kopt_starters.families.cross_entropy import CrossEntropy
+from kopt_starters.families.pointwise import Pointwise
+from kopt_starters.families.pooling import Pooling
+from kopt_starters.families.products import Products
+from kopt_starters.families.reductions import Reductions
+from kopt_starters.families.rotary import Rotary
+from kopt_starters.families.scans import Scans
+
+if TYPE_CHECKING:
+    from kopt_starters.family import Family
+
+FAMILIES: tuple[Family, ...] = (
+    Pointwise(),
+    Products(),
+    Reductions(),
+    ConvolutionFamily(),
+    Pooling(),
+    Scans(),
+    CrossEntropy(),
+    AttentionKernels(),
+    Rotary(),
+)

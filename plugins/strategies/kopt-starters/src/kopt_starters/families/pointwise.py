@@ -1,0 +1,268 @@
+"""References that are element-wise as a whole: one kernel that reads and writes everything once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kopt.model.candidate import Knob
+from kopt.model.kernel_file import parse_kernel
+from kopt_starters.codegen.axes import (
+    Axis,
+    NotCoveredError,
+    Places,
+    flat,
+    fresh,
+    merged,
+    strides_of,
+)
+from kopt_starters.codegen.device_functions import helpers_for
+from kopt_starters.codegen.epilogue import parts_of
+from kopt_starters.codegen.functions import Term
+from kopt_starters.codegen.launcher import IMPORTS, checks, header, indented, opening
+from kopt_starters.codegen.parts import in_parts, result_of
+from kopt_starters.codegen.steps import Step
+from kopt_starters.codegen.tiles import Tiles
+from kopt_starters.codegen.writer import (
+    Load,
+    Writer,
+    as_loaded,
+    identifier,
+    offset,
+    scalar_names,
+)
+from kopt_starters.gpu import power_of_two
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kopt.model.candidate import Candidate
+    from kopt.model.device import Target
+    from kopt_starters.graph import Graph, Value
+
+_INT32 = 2**31 - 2**16
+"""Below this many elements, a block may begin and end beyond the last one in 32 bits."""
+
+
+class Pointwise:
+    """Element-wise operators, casts and moves between them, over broadcast arguments."""
+
+    name = "pointwise"
+
+    def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
+        """Return one kernel over a flat range; none where anything is not element-wise.
+
+        Where an argument is broadcast along rows there is another one, with tiles of rows.
+        """
+        result = result_of(graph)
+        if target.language != "triton" or result is None:
+            return []
+        try:
+            plan = _plan(in_parts(graph), result)
+            sources = {"one pass over a flat range": _source(plan)}
+            if plan.broadcast:
+                sources = {"one pass, tiles of rows": _rows_source(plan), **sources}
+        except NotCoveredError:
+            return []
+        return [
+            parse_kernel(source, "triton", strategy="starters", idea=f"pointwise: {idea}")
+            for idea, source in sources.items()
+        ]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    graph: Graph
+    result: Value
+    places: Places
+    loads: tuple[Load, ...]
+
+    @property
+    def steps(self) -> dict[Axis, int]:
+        return strides_of(self.places, self.result.shape)
+
+    @property
+    def groups(self) -> list[tuple[Axis, ...]]:
+        """Axes that every access walks as if they were one, together."""
+        axes = flat(self.places)
+        return merged(axes, [self.steps, *(load.strides for load in self.loads)])
+
+    @property
+    def broadcast(self) -> bool:
+        """An argument is the same along a row that is worth a tile."""
+        groups = self.groups
+        moving = [load for load in self.loads if any(load.strides.values())]
+        along = [bool(load.strides.get(groups[-1][-1])) for load in moving] if groups else []
+        return len(groups) > 1 and not all(along) and _extent(groups[-1]) >= 64
+
+    def coordinates(self) -> dict[Axis, str]:
+        """Return the coordinates that addresses are made of: of groups of axes, by their last."""
+        groups = self.groups
+        lasts = [Axis(_extent(group)) for group in groups]
+        texts = parts_of(lasts, "at")
+        if len(groups) == 1:
+            texts = {lasts[0]: "at"}
+        return {group[-1]: texts[last] for group, last in zip(groups, lasts, strict=True)}
+
+    @property
+    def arguments(self) -> list[Value]:
+        return list({load.argument.name: load.argument for load in self.loads}.values())
+
+    @property
+    def alike(self) -> list[Value]:
+        """The arguments, where any shape will do that is the same for all; else nothing."""
+        steps = self.steps
+        tensors = [argument for argument in self.graph.arguments if argument.tensor is not None]
+        shapes = {tuple(argument.tensor.shape) for argument in tensors if argument.tensor}
+        plain = all(load.strides == steps for load in self.loads) and shapes == {self.result.shape}
+        moved = any(v.shape != self.result.shape for n in self.graph.nodes for v in n.outputs)
+        if not plain or moved or len(tensors) != len(self.arguments) or _counts(self.graph):
+            return []
+        return self.arguments
+
+
+def _counts(graph: Graph) -> bool:
+    """A constant may be made of an extent, as 1 / n: then other shapes would need another one."""
+    sizes = {n for a in graph.arguments if a.tensor for n in (*a.tensor.shape, a.tensor.elements)}
+    derived = [v for n in sizes if n > 1 for v in (n, n - 1, 1 / n, n**0.5, n**-0.5)]
+    numbers = [
+        given
+        for node in graph.nodes
+        for given in (*node.given, *node.named.values())
+        if isinstance(given, int | float) and not isinstance(given, bool) and given not in (0, 1)
+    ]
+    return any(math.isclose(a, b, rel_tol=1e-6) for a in numbers for b in derived)
+
+
+def _extent(axes: Sequence[Axis]) -> int:
+    extent = 1
+    for axis in axes:
+        extent *= axis.extent
+    return extent
+
+
+def _plan(graph: Graph, result: Value) -> _Plan:
+    places = fresh(result.shape)
+    before = -1
+    while before != len(flat(places)):  # a reshape found late splits what was read before
+        before = len(flat(places))
+        loads: list[Load] = []
+
+        def load(wanted: Load, loads: list[Load] = loads) -> Term:
+            loads.append(wanted)
+            return Term("x", "float")
+
+        Writer(graph, load).value(result, places)
+    if not loads:
+        raise NotCoveredError("a constant")
+    return _Plan(graph, result, places, tuple(loads))
+
+
+def _knobs(plan: _Plan) -> dict[str, Knob]:
+    small = plan.result.elements < 1 << 18
+    return {
+        "BLOCK": Knob(default=256 if small else 1024, choices=(256, 512, 1024, 2048)),
+        "num_warps": Knob(default=2 if small else 4, choices=(2, 4, 8)),
+    }
+
+
+def _body(plan: _Plan) -> tuple[list[str], dict[str, str]]:
+    """Return the kernel's lines and its scalar parameters with their arguments."""
+    where = plan.coordinates()
+
+    def load(wanted: Load) -> Term:
+        moving = {axis: step for axis, step in wanted.strides.items() if axis in where}
+        whole = wanted.strides == plan.steps
+        address = f"{wanted.pointer} + {'at' if whole else offset(moving, where)}"
+        text = (
+            f"tl.load({address}, mask=inside, other=0)"
+            if any(moving.values())
+            else (f"tl.load({wanted.pointer})")
+        )
+        return writer.assign(*as_loaded(text, wanted.argument.dtype))
+
+    writer = Writer(plan.graph, load, scalars=scalar_names(plan.graph))
+    term = writer.value(plan.result, plan.places)
+    lines = [
+        *writer.lines,
+        f"tl.store(out + at, ({term.text}).to(out.dtype.element_ty), mask=inside)",
+    ]
+    return lines, {name: name.removesuffix("_value") for name in sorted(writer.used)}
+
+
+def _source(plan: _Plan) -> str:
+    knobs, (lines, scalars) = _knobs(plan), _body(plan)
+    wide = ".to(tl.int64)" if plan.result.elements >= _INT32 or plan.alike else ""
+    pointers = [f"{identifier(value.name)}_ptr" for value in plan.arguments]
+    parameters = ", ".join([*pointers, "out", *scalars, "elements", "BLOCK: tl.constexpr"])
+    kernel = [
+        f"at = tl.program_id(0){wide} * BLOCK + tl.arange(0, BLOCK)",
+        "inside = at < elements",
+        *lines,
+    ]
+    text = f"\n@triton.jit\ndef _flat({parameters}):\n{indented(kernel)}\n"
+    return _file(plan, knobs, text, _launch(plan, scalars))
+
+
+def _file(plan: _Plan, knobs: Mapping[str, Knob], kernel: str, entry: Sequence[str]) -> str:
+    return "\n".join(
+        [
+            header("pointwise", knobs),
+            '"""All of an element-wise reference in one kernel."""\n',
+            IMPORTS,
+            helpers_for(kernel),
+            f"{kernel}\n",
+            opening(plan.graph, "pointwise", knobs),
+            indented(entry),
+            "",
+        ]
+    )
+
+
+def _rows_source(plan: _Plan) -> str:
+    *outer, last = plan.groups
+    writer = Writer(plan.graph, lambda load: Term("x", "float"), scalars=scalar_names(plan.graph))
+    writer.value(plan.result, plan.places)
+    kept = [axis for group in outer for axis in group]
+    step = Step(plan.graph, plan.result, plan.places, kept, list(last), loads=list(plan.loads),
+                scalars=writer.used)  # fmt: skip
+    tiles, rows = Tiles(step), _extent(kept)
+    block = min(1024, power_of_two(step.cols))
+    knobs = {
+        "ROWS": Knob(default=min(1024 // block, 16), choices=(1, 2, 4, 8, 16)[: 4 + (block == 64)]),
+        "BLOCK": Knob(
+            default=block, choices=tuple(sorted({block, max(64, block // 2), block * 2}))
+        ),
+        "num_warps": Knob(default=4, choices=(2, 4, 8)),
+    }
+    given = [identifier(value.name) for value in tiles.arguments.values()]
+    passed = ", ".join([*(f"{name}.contiguous()" for name in given), "_out",
+                        *(f"float({name})" for name in tiles.scalars.values())])  # fmt: skip
+    first = identifier(plan.arguments[0].name)
+    entry = [
+        *checks(plan.graph, tiles.scalars.values()),
+        f"_out = torch.empty({plan.result.shape!r}, dtype=torch.{plan.result.dtype}, "
+        f"device={first}.device)",
+        f"_plain[(triton.cdiv({rows}, ROWS) * triton.cdiv({step.cols}, BLOCK),)](",
+        f"    {passed}, KEPT={rows}, REDUCED={step.cols}, ROWS=ROWS, BLOCK=BLOCK,",
+        "    num_warps=num_warps)",
+        "return _out",
+    ]
+    return _file(plan, knobs, tiles.plain(), entry)
+
+
+def _launch(plan: _Plan, scalars: Mapping[str, str]) -> list[str]:
+    alike, first = plan.alike, identifier(plan.arguments[0].name)
+    shape = f"{first}.shape" if alike else repr(plan.result.shape)
+    given = [f"{identifier(value.name)}.contiguous()" for value in plan.arguments]
+    passed = ", ".join([*given, "_out", *(f"float({name})" for name in scalars.values())])
+    return [
+        *checks(plan.graph, scalars.values(), alike=alike),
+        f"_out = torch.empty({shape}, dtype=torch.{plan.result.dtype}, device={first}.device)",
+        "_count = _out.numel()",
+        "if _count:",
+        f"    _flat[(triton.cdiv(_count, BLOCK),)]({passed}, _count, BLOCK=BLOCK, num_warps=num_warps)",
+        "return _out",
+    ]

@@ -1,0 +1,135 @@
+"""Matrix products: tiled, persistent, split over the depth, through descriptors, and with vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from kopt_starters.products.diagonal import diagonal_of, scaling
+from kopt_starters.products.knobs import (
+    Sizes,
+    default_tile,
+    parts_wanted,
+    persistent_knobs,
+    split_knobs,
+    tile_knobs,
+    vector_knobs,
+)
+from kopt_starters.products.matching import product_of
+from kopt_starters.products.vector_cuda import vector_kernel
+from kopt_starters.products.writing import written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kopt.model.candidate import Candidate, Knob
+    from kopt.model.device import Target
+    from kopt_starters.graph import Graph
+    from kopt_starters.products.matching import Product
+
+_DTYPES = frozenset({"float32", "float16", "bfloat16"})
+_LONGEST_STRIDE = 1 << 22
+"""Within a tile, offsets are 32 bits wide."""
+
+
+Written: TypeAlias = "tuple[Product, str, dict[str, Knob], str]"
+"""What is written: a product, a template's name, knobs, and the idea in words."""
+
+
+class Products:
+    """Kernels for one matrix product, whatever views it is read and written through."""
+
+    name = "products"
+
+    def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
+        """Return kernels for a product that is all of the graph; in CUDA C++, with vectors only."""
+        if target.language == "triton":
+            found = _triton(graph, target.device.units)
+        elif target.language == "cuda":
+            found = _cuda(graph, target.device.units)
+        else:
+            return []
+        return [candidate for candidate in found if candidate is not None]
+
+
+def _triton(graph: Graph, units: int) -> Iterator[Candidate | None]:
+    diagonal = diagonal_of(graph)
+    if diagonal is not None:
+        yield scaling(graph, diagonal)
+        return
+    product = product_of(graph)
+    if product is not None and _computable(product):
+        for each, template, knobs, idea in _structures(_upright(product), units):
+            yield written(graph, each, template, knobs, idea)
+
+
+def _cuda(graph: Graph, units: int) -> Iterator[Candidate | None]:
+    product = product_of(graph)
+    if product is not None and _computable(product):
+        product = _upright(product)
+        if product.size["n"] == 1:
+            yield vector_kernel(graph, product, Sizes.of(product, units))
+
+
+def _upright(product: Product) -> Product:
+    """Return a product whose vector, if one operand is one, is a column; and that is not stored across."""
+    across = product.stride(3, "m") == 1 < product.stride(3, "n")
+    return product.flipped() if product.size["m"] == 1 or across else product
+
+
+def _computable(product: Product) -> bool:
+    tensors = [each.tensor for each in (product.left, product.right, product.bias) if each]
+    dtypes = {value.dtype for value in tensors}
+    strides = [
+        abs(stride)
+        for group, steps in product.steps.items() if group != "b"
+        for step in steps for stride in step.strides
+    ]  # fmt: skip
+    fits = len(dtypes) == 1 and {*dtypes, product.result.dtype} <= _DTYPES
+    return fits and max(strides, default=0) < _LONGEST_STRIDE
+
+
+def _structures(product: Product, units: int) -> Iterator[Written]:
+    """Yield how a product may be computed, the most promising first."""
+    sizes = Sizes.of(product, units)
+    if sizes.columns == 1:
+        knobs = vector_knobs(sizes, along=product.stride(0, "k") == 1)
+        yield product, "vector", knobs, "strips of rows times a vector"
+        return
+    if sizes.tiles(*default_tile(sizes)) < units and parts_wanted(sizes) > 1:
+        yield product, "split", split_knobs(sizes), "programs share the depth of a tile"
+    structures = [(product, "tiles", tile_knobs(sizes), "one program per tile")]
+    if sizes.tiles(*default_tile(sizes)) > units:
+        structures = _walking(product, sizes, structures)
+    yield from structures
+
+
+def _walking(product: Product, sizes: Sizes, structures: list[Written]) -> list[Written]:
+    """Return structures, and those of a fixed grid where they suit."""
+    knobs = persistent_knobs(sizes)
+    aligned, described = _aligned(product, sizes), _described(product, sizes)
+    walked = [*structures, (product, "persistent", knobs, "a fixed grid walks over tiles")]
+    idea = "a fixed grid walks over tiles that come through descriptors"
+    if not described:
+        return walked
+    if not aligned:  # the others read few bytes at a time
+        idea += ", from copies with aligned rows"
+        return [(product, "descriptors", knobs, idea), *structures]
+    walked.insert(0 if sizes.itemsize == 2 else 2, (product, "descriptors", knobs, idea))
+    return walked
+
+
+def _described(product: Product, sizes: Sizes) -> bool:
+    """Whether both operands can be read through tensor descriptors: one matrix, a dense axis."""
+    if sizes.batches > 1 or any(len(product.steps[group]) > 1 for group in "mnk"):
+        return False
+    return all(min(pair) == 1 for pair in _strides(product))
+
+
+def _aligned(product: Product, sizes: Sizes) -> bool:
+    """Whether both operands' rows begin at multiples of 16 bytes."""
+    return all(max(pair) * sizes.itemsize % 16 == 0 for pair in _strides(product))
+
+
+def _strides(product: Product) -> list[tuple[int, int]]:
+    sides = ((0, "m", "k"), (1, "k", "n"))
+    return [(product.stride(at, outer), product.stride(at, inner)) for at, outer, inner in sides]

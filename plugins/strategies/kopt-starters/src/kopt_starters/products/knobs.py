@@ -1,0 +1,147 @@
+"""Tiles, warps, stages and programs of products by their sizes, for a GPU with wide tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kopt.model.candidate import Knob
+from kopt_starters.gpu import power_of_two
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kopt_starters.products.matching import Product
+
+_PARTIAL_BYTES = 1 << 30
+"""Memory that partial sums may take."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What knobs depend on."""
+
+    batches: int
+    rows: int
+    columns: int
+    depth: int
+    itemsize: int
+    units: int
+    """Multiprocessors of the device."""
+    widest: int = 128
+    """Columns of a tile that accumulators and what follows them leave registers for."""
+
+    @classmethod
+    def of(cls, product: Product, units: int) -> Sizes:
+        """Return the sizes of a product."""
+        itemsize = 4 if product.left.tensor.dtype == "float32" else 2
+        # Rows that are not aligned are stored element by element, which takes registers too.
+        roomy = itemsize == 2 and product.stride(3, "m") % 8 == 0 and not product.laborious
+        batches, rows, columns, depth = (product.size[group] for group in "bmnk")
+        return cls(batches, rows, columns, depth, itemsize, units, 256 if roomy else 128)
+
+    def tiles(self, high: int, wide: int) -> int:
+        """Return how many tiles of that size the result has."""
+        return self.batches * -(-self.rows // high) * -(-self.columns // wide)
+
+
+def nearest(wanted: int, choices: Iterable[int]) -> Knob:
+    """Return a knob whose default is the choice nearest to ``wanted`` in ratio."""
+    sorted_choices = tuple(sorted({*choices}))
+    default = min(sorted_choices, key=lambda c: (max(c, wanted) / min(c, wanted), c))
+    return Knob(default=default, choices=sorted_choices)
+
+
+def _limited(extent: int, most: int) -> int:
+    """Return a block that is not much longer than an extent; tensor cores take 16 at least."""
+    return min(most, max(16, power_of_two(extent)))
+
+
+def default_tile(sizes: Sizes) -> tuple[int, int]:
+    """Return rows and columns of a tile: large, but small enough that every unit has one."""
+    high = _limited(sizes.rows, 128)
+    wide = _limited(sizes.columns, sizes.widest)
+    while sizes.tiles(high, wide) < sizes.units and high * wide > 64 * 64:
+        high, wide = (high, wide // 2) if wide >= high else (high // 2, wide)
+    return high, wide
+
+
+def tile_knobs(sizes: Sizes, *, tile: tuple[int, int] | None = None) -> dict[str, Knob]:
+    """Return the knobs of every tiled kernel."""
+    high, wide = tile or default_tile(sizes)
+    single = sizes.itemsize == 4
+    most = _limited(sizes.depth, 32 if single else 64)
+    knobs = {
+        "BLOCK_M": _around(high, _limited(sizes.rows, 128)),
+        "BLOCK_N": _around(wide, _limited(sizes.columns, 128 if single else 256)),
+        "BLOCK_K": Knob(default=most, choices=tuple(sorted({max(16, most // 2), most}))),
+    }
+    if single:
+        knobs["PRECISION"] = Knob(default="tf32x3", choices=("tf32x3", "ieee"))
+    few = high * wide < 128 * 128
+    short = sizes.depth <= 2 * most
+    knobs["num_warps"] = Knob(default=4 if few else 8, choices=(4, 8))
+    knobs["num_stages"] = Knob(default=2 if short else 3, choices=(2, 3, 4))
+    return knobs
+
+
+def _around(default: int, most: int) -> Knob:
+    choices = {max(16, min(default, most // 2)), max(16, default // 2), default, most}
+    return Knob(default=default, choices=tuple(sorted(choices)[-3:]))
+
+
+def persistent_knobs(sizes: Sizes) -> dict[str, Knob]:
+    """Return the knobs of kernels whose fixed grid walks over the tiles."""
+    units = sizes.units
+    return {
+        **tile_knobs(sizes),
+        "PROGRAMS": Knob(default=units, choices=(units, 2 * units)),
+        "FLATTEN": Knob(default=True, choices=(True, False)),
+    }
+
+
+def split_tile(sizes: Sizes) -> tuple[int, int]:
+    """Return a tile that is large, as parts of the depth fill the device."""
+    return _limited(sizes.rows, 128), _limited(sizes.columns, 128)
+
+
+def parts_wanted(sizes: Sizes) -> int:
+    """Return how many programs should share the depth of a tile; 1 where it is not worth it."""
+    tiles = sizes.tiles(*split_tile(sizes))
+    block = 32 if sizes.itemsize == 4 else 64
+    most = sizes.depth // (4 * block)
+    room = _PARTIAL_BYTES // (4 * sizes.batches * sizes.rows * sizes.columns)
+    return max(1, min(-(-sizes.units // tiles), most, room))
+
+
+def split_knobs(sizes: Sizes) -> dict[str, Knob]:
+    """Return the knobs of kernels that split the depth."""
+    wanted = parts_wanted(sizes)
+    choices = {max(1, wanted // 2), wanted, 2 * wanted}
+    return {**tile_knobs(sizes, tile=split_tile(sizes)), "PARTS": nearest(wanted, choices)}
+
+
+def vector_knobs(sizes: Sizes, *, along: bool) -> dict[str, Knob]:
+    """Return the knobs of a matrix-vector product.
+
+    :param along: whether the matrix lies in memory along the depth, not along its rows.
+    """
+    if along:
+        block = min(2048 if sizes.itemsize == 4 else 4096, max(16, power_of_two(sizes.depth)))
+        strip = max(1, min(power_of_two(sizes.rows), 8192 // block, 256))
+        blocks = {max(16, block // 2), block}
+        rows = {max(1, strip // 4), max(1, strip // 2), strip}
+    else:
+        strip = min(256, max(16, power_of_two(sizes.rows)))
+        block = max(1, min(power_of_two(sizes.depth), 4096 // strip))
+        blocks = {max(1, block // 2), block}
+        rows = {max(16, strip // 2), strip}
+    programs = sizes.batches * -(-sizes.rows // strip)
+    most = max(1, sizes.depth // (4 * block))
+    parts = max(1, min(-(-4 * sizes.units // programs), most))
+    return {
+        "ROWS": nearest(strip, rows),
+        "BLOCK": nearest(block, blocks),
+        "PARTS": nearest(parts, {1, max(1, parts // 2), parts, min(most, 2 * parts)}),
+        "num_warps": nearest(8 if strip * block > 2048 else 4, {4, 8}),
+    }

@@ -1,0 +1,107 @@
+"""Matrix times vector in CUDA C++, where the matrix lies in memory along its depth."""
+
+from __future__ import annotations
+
+import json
+from string import Template
+from typing import TYPE_CHECKING
+
+from kopt.model.candidate import Knob
+from kopt.model.kernel_file import parse_kernel
+from kopt_starters.products.knobs import nearest
+from kopt_starters.products.launching import identifier
+from kopt_starters.products.writing import header_rows, text
+
+if TYPE_CHECKING:
+    from kopt.model.candidate import Candidate
+    from kopt_starters.graph import Graph
+    from kopt_starters.products.knobs import Sizes
+    from kopt_starters.products.matching import Product
+
+_ELEMENTS = {
+    "float32": ("float", "cstdint", "value"),
+    "float16": ("__half", "cuda_fp16.h", "__half2float(value)"),
+    "bfloat16": ("__nv_bfloat16", "cuda_bf16.h", "__bfloat162float(value)"),
+}
+"""Type, header and conversion to float of each dtype."""
+
+
+def vector_kernel(graph: Graph, product: Product, sizes: Sizes) -> Candidate | None:
+    """Return the kernel of a plain matrix-vector product; None where it is another, or more."""
+    matrix, vector = product.left.tensor, product.right.tensor
+    piece = 16 // sizes.itemsize
+    if not _plain(product, sizes) or sizes.depth % piece or matrix.name == vector.name:
+        return None
+    names = {identifier(argument.name) for argument in graph.arguments}
+    scalars = any(argument.tensor is None for argument in graph.arguments)
+    knobs = _knobs(sizes, piece)
+    if scalars or names & {*knobs, "out", "partial"} or not all(map(str.isidentifier, names)):
+        return None
+    element, include, wide = _ELEMENTS[matrix.dtype]
+    shared = "PARTS" in knobs
+    source = Template(text("product_vector.cu")).substitute(
+        header=_header(
+            identifier(matrix.name), identifier(vector.name), len(matrix.shape), piece, knobs
+        ),
+        include=include,
+        element=element,
+        written="float" if shared else element,
+        wide=wide,
+        second=text("product_vector_parts.cu") if shared else "",
+    )
+    idea = "product: strips of rows times a vector, 16 bytes at a time"
+    return parse_kernel(source.rstrip("\n") + "\n", "cuda", strategy="starters", idea=idea)
+
+
+def _plain(product: Product, sizes: Sizes) -> bool:
+    """Whether rows follow each other in memory, and nothing is done but multiplying."""
+    more = product.bias or product.epilogue or product.triangle or product.alpha != 1
+    rows = product.stride(0, "m") in (sizes.depth, 0)
+    dense = product.stride(0, "k") == 1 == product.stride(1, "k")
+    out = product.stride(3, "m") in (1, 0)
+    return product.whole and not more and sizes.batches == 1 and rows and dense and out
+
+
+def _knobs(sizes: Sizes, piece: int) -> dict[str, Knob]:
+    """Rows of a block share the vector; blocks share rows where there are few rows."""
+    rows = max(1, min(4, sizes.rows // (2 * sizes.units)))
+    knobs = {
+        "ROWS": nearest(rows, {1, 2, 4, 8}),
+        "THREADS": nearest(256, {128, 256, 512}),
+        "UNROLL": nearest(2, {1, 2, 4}),
+    }
+    blocks = -(-sizes.rows // rows)
+    most = max(1, sizes.depth // (2 * 256 * piece))
+    parts = min(most, -(-4 * sizes.units // blocks))
+    if parts > 1:
+        knobs["PARTS"] = nearest(parts, {max(1, parts // 2), parts, min(most, 2 * parts)})
+    return knobs
+
+
+def _header(matrix: str, vector: str, rank: int, piece: int, knobs: dict[str, Knob]) -> str:
+    depth = f"{matrix}.shape[{rank - 1}]"
+    rows = f"{matrix}.numel // {depth}" if rank > 1 else "1"
+    shared = "PARTS" in knobs
+    lines = [f'requires = ["{depth} % {piece} == 0"]', *header_rows(knobs)]
+    if shared:
+        lines += ["[scratch.partial]", f'shape = ["PARTS * ({rows})"]', 'dtype = "float32"']
+    to = "partial" if shared else "out"
+    grid = [f"cdiv({rows}, ROWS)", "PARTS" if shared else 1]
+    lines += _launch("strips", grid, "THREADS", [matrix, vector, to, rows, f"{depth} // {piece}"])
+    if shared:
+        lines += _launch(
+            "add_parts", [f"cdiv({rows}, 256)"], 256, ["partial", "out", rows, "PARTS"]
+        )
+    return "\n".join(["// /// kopt", *(f"// {line}" for line in lines), "// ///"])
+
+
+def _launch(
+    kernel: str, grid: list[str | int], block: str | int, arguments: list[str]
+) -> list[str]:
+    return [
+        "[[launch]]",
+        f'kernel = "{kernel}"',
+        f"grid = {json.dumps(grid)}",
+        f"block = {json.dumps([block])}",
+        f"arguments = {json.dumps(arguments)}",
+    ]

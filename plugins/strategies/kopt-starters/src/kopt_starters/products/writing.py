@@ -1,0 +1,196 @@
+"""Writes the kernel file of a product: header, kernels and a launcher with its strides."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from keyword import iskeyword
+from string import Template
+from typing import TYPE_CHECKING
+
+from kopt.model.kernel_file import parse_kernel
+from kopt_starters.products.launching import ENTRY, identifier, launcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kopt.model.candidate import Candidate, Knob
+    from kopt_starters.codegen import Epilogue
+    from kopt_starters.graph import Graph
+    from kopt_starters.products.axes import Step
+    from kopt_starters.products.matching import Product
+
+_TAKEN = {ENTRY, "torch", "triton", "tl", "_launch"}
+
+
+def written(
+    graph: Graph, product: Product, template: str, knobs: Mapping[str, Knob], idea: str
+) -> Candidate | None:
+    """Return a template's candidate for a product; None where names would clash."""
+    if not names_fit(graph, knobs):
+        return None
+    places = _places(product) | _descriptors(product)
+    shared = {name: _part(f"product_{name}.py.txt", places) for name in ("shared", "summed")}
+    source = Template(text(f"product_{template}.py.txt")).substitute(
+        places,
+        **shared,
+        header=header(knobs),
+        launcher=launcher(graph, product, list(knobs)),
+    )
+    return parse_kernel(source, "triton", strategy="starters", idea=f"product: {idea}")
+
+
+def names_fit(graph: Graph, knobs: Iterable[str]) -> bool:
+    """Return whether the reference's arguments can be those of an entry with these knobs."""
+    names = [identifier(argument.name) for argument in graph.arguments]
+    usable = all(name.isidentifier() and not iskeyword(name) for name in names)
+    return usable and not {*names} & (_TAKEN | {*knobs}) and len({*names}) == len(names)
+
+
+@cache
+def text(name: str) -> str:
+    """Return a template."""
+    return files("kopt_starters").joinpath("kernels", name).read_text(encoding="utf-8")
+
+
+def _part(name: str, places: Mapping[str, str]) -> str:
+    return Template(text(name)).substitute(places).rstrip("\n")
+
+
+def header(knobs: Mapping[str, Knob]) -> str:
+    """Return the kopt header of a Python kernel."""
+    rows = [f'entry = "{ENTRY}"', *header_rows(knobs)]
+    return "\n".join(["# /// kopt", *(f"# {row}" for row in rows), "# ///"])
+
+
+def header_rows(knobs: Mapping[str, Knob]) -> list[str]:
+    """Return the lines of a header that declare knobs."""
+    rows = ["[knobs]"]
+    for name, knob in knobs.items():
+        choices = json.dumps(list(knob.choices))
+        rows.append(f"{name} = {{default = {json.dumps(knob.default)}, choices = {choices}}}")
+    return rows
+
+
+def _places(product: Product) -> dict[str, str]:
+    """Return what kernels leave open: offsets along each group, and what follows the product."""
+    wide = {"b": "z", "m": "m.to(tl.int64)", "n": "n.to(tl.int64)"}
+    names = {"b": "batch", "m": "row", "n": "column"}
+    found = {}
+    for which, letter in enumerate("abco"):
+        for group, name in names.items():
+            steps = product.steps[group]
+            stride = f"{letter}_{name}"
+            # A dense axis needs no more than 32 bits, and wide offsets cost registers.
+            dense = group != "b" and product.stride(which, group) == 1 and len(steps) == 1
+            found[stride] = _offset(group if dense else wide[group], steps, which, stride)
+    lines = _finish(product, found)
+    found["place"] = _place(product, found)
+    found["c"] = "c"
+    found["helpers"] = ""
+    if product.epilogue is not None:
+        lines += _fused(product, product.epilogue, found)
+    found["finish"] = "\n".join(f"    {line}" for line in lines)
+    found["depth"] = _depth(product)
+    return found
+
+
+def _fused(product: Product, epilogue: Epilogue, found: dict[str, str]) -> list[str]:
+    """Return the lines of an epilogue; adds what they need to the places."""
+    index = {"b": "z", "m": "m", "n": "n"}
+    if product.result.elements >= 1 << 31:
+        index |= {"m": "m.to(tl.int64)", "n": "n.to(tl.int64)"}
+    coordinates = [index[group] for group in product.coordinates]
+    lines, variable = epilogue.lines("sums", coordinates, "(m < M) & (n < N)")
+    found["place"] = f"out + {epilogue.offset(coordinates)}"
+    found["c"] = ", ".join(["c", *epilogue.parameters, *epilogue.scalars])
+    found["helpers"] = epilogue.helpers(lines).strip("\n")
+    return lines if variable == "sums" else [*lines, f"sums = {variable}"]
+
+
+def _place(product: Product, found: Mapping[str, str]) -> str:
+    """Return where a tile's elements go: 64 bits for its corner, 32 within it."""
+    corner, within = ["out", found["o_batch"]], []
+    for group, first, inner, name in (("m", "row", "i", "o_row"), ("n", "column", "j", "o_column")):
+        levels = len(product.steps[group])
+        if levels == 1:
+            corner.append(f"{first}.to(tl.int64) * {name}")
+        within.append(f"{inner} * {name}" if levels <= 1 else found[name])
+    return f"{' + '.join(corner)} + ({' + '.join(within)})"
+
+
+def _offset(index: str, steps: tuple[Step, ...], which: int, stride: str) -> str:
+    """Return an offset: the index times one stride, or a digit of it for each level of a nest."""
+    if len(steps) <= 1:
+        return f"{index} * {stride}"
+    terms, inner = [], 1
+    for level, step in reversed(list(enumerate(steps))):
+        digit = f"{index} // {inner}" if inner > 1 else index
+        digit = f"{digit} % {step.extent}" if level else digit
+        terms.append(f"({digit}) * {step.strides[which]}")
+        inner *= step.extent
+    return f"({' + '.join(reversed(terms))})"
+
+
+def _finish(product: Product, places: Mapping[str, str]) -> list[str]:
+    lines: list[str] = []
+    if product.alpha != 1:
+        lines.append(f"sums = sums * {product.alpha!r}")
+    if product.bias and product.beta != 0:
+        lines += _biased(product, places)
+    if product.triangle:
+        lines.append(f"sums = tl.where({_kept(product, 'n', 'm')}, sums, 0.0)")
+    return lines
+
+
+def _biased(product: Product, places: Mapping[str, str]) -> list[str]:
+    names = {"b": "c_batch", "m": "c_row", "n": "c_column"}
+    moves = [g for g in names if any(step.strides[2] for step in product.steps[g])]
+    at = " + ".join(["c", *(f"({places[names[g]]})" for g in moves)])
+    masks = {"m": "(m < M)", "n": "(n < N)"}
+    mask = " & ".join(masks[g] for g in moves if g in masks)
+    masked = f", mask={mask}, other=0.0" if mask else ""
+    scale = "" if product.beta == 1 else f" * {product.beta!r}"
+    return [f"sums += tl.load({at}{masked}).to(tl.float32){scale}"]
+
+
+def _kept(product: Product, column: str, row: str) -> str:
+    triangle = product.triangle
+    assert triangle is not None
+    sign = ">=" if triangle.upper else "<="
+    return f"{column} - {row} {sign} {triangle.diagonal}"
+
+
+def _depth(product: Product) -> str:
+    """Return how deep a tile is summed: not at all where nothing of it is kept."""
+    if product.triangle is None:
+        return "K"
+    if product.triangle.upper:
+        corner = _kept(product, "column + BLOCK_N - 1", "row")
+    else:
+        corner = _kept(product, "column", "(row + BLOCK_M - 1)")
+    return f"tl.where({corner}, K, 0)"
+
+
+def _descriptors(product: Product) -> dict[str, str]:
+    """Return the descriptors of both operands, along whichever of their axes is dense."""
+    wide = product.left.groups.get("k") and product.stride(0, "k") == 1
+    tall = product.right.groups.get("n") and product.stride(1, "n") == 1
+    left = ("M, K", "a_row", "[BLOCK_M, BLOCK_K]", "left_tiles.load([row, start])")
+    right = ("K, N", "b_depth", "[BLOCK_K, BLOCK_N]", "right_tiles.load([start, column])")
+    if not wide:
+        left = ("K, M", "a_depth", "[BLOCK_K, BLOCK_M]", "left_tiles.load([start, row]).T")
+    if not tall:
+        right = ("N, K", "b_column", "[BLOCK_N, BLOCK_K]", "right_tiles.load([column, start]).T")
+    made = "{side}_tiles = tl.make_tensor_descriptor({name}, [{0}], [{1}, 1], {2})"
+    return {
+        "left_descriptor": made.format(*left, side="left", name="a"),
+        "right_descriptor": made.format(*right, side="right", name="b"),
+        "left_load": left[3],
+        "right_load": right[3],
+        "left_stride": left[1],
+        "right_stride": right[1],
+        "left_rows": left[0],
+        "right_rows": right[0],
+    }

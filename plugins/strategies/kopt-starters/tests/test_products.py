@@ -1,0 +1,232 @@
+"""Matrix products: every kernel against float64 in the interpreter, at odd, prime and even sizes."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import torch
+
+from kopt.model.device import Target
+from kopt_starters.families.products import Products
+
+F = torch.nn.functional
+CHECK = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("checking.py"))))
+SMALL = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 16, "PROGRAMS": 3, "PARTS": 3}
+
+
+def target(units: int) -> Target:
+    """Return a GPU with few or many multiprocessors: which structures suit depends on them."""
+    return Target(language="triton", device=CHECK.GPU.model_copy(update={"units": units}))
+
+
+@pytest.fixture
+def proposed(graph_of):
+    """Return what the family writes for an expression over arguments of these shapes."""
+
+    def made(expression: str, *shapes: tuple[int, ...], units: int = 132, dtype: str = "float32"):
+        named = dict(zip("abcd", shapes, strict=False))
+        source = f"def reference({', '.join(named)}):\n    return {expression}\n"
+        return list(Products().propose(graph_of(source, dtype=dtype, **named), target(units)))
+
+    return made
+
+
+def structure(candidate) -> str:
+    """Return the word by which a candidate's kernel is told."""
+    kernels = {
+        "_parts[": "split", "_strips[": "vector", "tl.make_tensor_descriptor": "descriptors",
+        "_walk[": "persistent", "_tiles[": "tiles", "_scaled[": "diagonal",
+    }  # fmt: skip
+    return next(name for text, name in kernels.items() if text in candidate.source)
+
+
+def drawn(*shapes: tuple[int, ...], dtype=torch.float32):
+    generator = torch.Generator().manual_seed(11)
+    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+
+
+def small(candidate) -> dict[str, int]:
+    """Return values of knobs that make several tiles out of little; some are no choice."""
+    values = {name: value for name, value in SMALL.items() if name in candidate.knobs}
+    return values | ({"ROWS": 4, "BLOCK": 16} if "ROWS" in candidate.knobs else {})
+
+
+def evaluated(expression: str, arguments):
+    space = dict(zip("abcd", [argument.double() for argument in arguments], strict=False))
+    return eval(expression, {"torch": torch, "F": F}, space)
+
+
+def check(candidate, expression: str, arguments, **values) -> None:
+    got = CHECK.interpreted(candidate, *arguments, **values)
+    assert got.dtype == arguments[0].dtype
+    CHECK.assert_accurate(got, evaluated(expression, arguments), 16)
+
+
+PRODUCTS = {
+    "a @ b": ((37, 19), (19, 41)),
+    "a @ b ": ((32, 32), (32, 64)),
+    "a.T @ b": ((19, 37), (19, 41)),
+    "a @ b.T": ((37, 19), (41, 19)),
+    "a.T @ b.T": ((19, 37), (41, 19)),
+    "torch.bmm(a, b)": ((3, 17, 19), (3, 19, 23)),
+    "a @ b  ": ((2, 3, 17, 19), (2, 3, 19, 23)),
+    "a @ b   ": ((2, 17, 19), (19, 23)),
+    "torch.einsum('bijl,lk->bijk', a, b)": ((2, 3, 5, 19), (19, 33)),
+    "torch.einsum('bhqd,bhkd->bhqk', a, b)": ((2, 3, 7, 19), (2, 3, 11, 19)),
+    "torch.einsum('bqhd,bkhd->bhqk', a, b)": ((2, 7, 3, 19), (2, 11, 3, 19)),
+    "(a.view(2, 7, 3, 19).transpose(1, 2) @ b).transpose(1, 2)": ((2, 7, 57), (19, 5)),
+    "(a @ b).T": ((37, 19), (19, 41)),
+    "F.linear(a, b, c)": ((2, 17, 19), (23, 19), (23,)),
+    "torch.addmm(c, a, b, alpha=0.5, beta=2)": ((37, 19), (19, 41), (37, 1)),
+    "torch.baddbmm(c, a, b)": ((3, 17, 19), (3, 19, 23), (3, 1, 23)),
+    "torch.addmm(c, a, b, beta=0)": ((37, 19), (19, 41), (37, 41)),
+    "torch.triu(a @ b)": ((37, 19), (19, 41)),
+    "torch.tril(a @ b, -3)": ((53, 19), (19, 41)),
+    "torch.tril(a @ b, 2)": ((2, 33, 19), (2, 19, 65)),
+    "torch.triu((a @ b).T)": ((37, 19), (19, 41)),
+    "torch.relu(F.linear(a, b, c))": ((2, 17, 19), (23, 19), (23,)),
+    "F.gelu(a @ b) * c + d": ((37, 19), (19, 41), (41,), (37, 41)),
+}
+
+
+NO_UNITS = 0
+"""Of a device that has fewer multiprocessors than any product has tiles."""
+
+
+@pytest.mark.parametrize("expression", PRODUCTS)
+def test_products_are_right(proposed, expression):
+    shapes = PRODUCTS[expression]
+    arguments = drawn(*shapes)
+    candidates = proposed(expression.strip(), *shapes, units=NO_UNITS)
+    assert len({structure(each) for each in candidates}) >= 2
+    for candidate in candidates:
+        check(candidate, expression, arguments, **small(candidate))
+
+
+DEEP = {
+    "a @ b": ((37, 263), (263, 41)),
+    "a @ b ": ((32, 288), (288, 64)),
+    "a.T @ b.T": ((263, 37), (41, 263)),
+    "torch.tril(torch.bmm(a, b))": ((2, 17, 263), (2, 263, 35)),
+    "F.linear(a, b, c).T": ((17, 263), (23, 263), (23,)),
+    "torch.relu(F.linear(a, b, c)) + d": ((2, 9, 263), (23, 263), (23,), (9, 1)),
+}
+
+
+@pytest.mark.parametrize("expression", DEEP)
+def test_products_that_split_their_depth_are_right(proposed, expression):
+    candidates = proposed(expression.strip(), *DEEP[expression])
+    assert structure(candidates[0]) == "split"
+    arguments = drawn(*DEEP[expression])
+    for values in ({}, small(candidates[0]) | {"PARTS": 1}, small(candidates[0])):
+        check(candidates[0], expression, arguments, **values)
+
+
+VECTORS = {
+    "torch.mv(a, b)": ((37, 263), (263,)),
+    "a @ b": ((37, 263), (263, 1)),
+    "a @ b ": ((64, 512), (512, 1)),
+    "a.T @ b": ((263, 37), (263, 1)),
+    "b @ a": ((263, 37), (1, 263)),
+    "b @ a.T": ((37, 263), (263,)),
+    "torch.bmm(a, b)": ((3, 19, 263), (3, 263, 1)),
+    "torch.dot(a, b)": ((1009,), (1009,)),
+    "F.linear(a, b, c)": ((37, 263), (1, 263), (1,)),
+    "torch.addmv(c, a, b, beta=0.5)": ((37, 263), (263,), (37,)),
+    "torch.sigmoid(a @ b) * c": ((37, 263), (263, 1), (37, 1)),
+}
+
+
+@pytest.mark.parametrize("expression", VECTORS)
+def test_products_with_a_vector_are_right(proposed, expression):
+    (candidate,) = proposed(expression.strip(), *VECTORS[expression])
+    assert structure(candidate) == "vector"
+    arguments = drawn(*VECTORS[expression])
+    for values in ({}, small(candidate), small(candidate) | {"PARTS": 1}):
+        check(candidate, expression, arguments, **values)
+
+
+DIAGONALS = {
+    "torch.diag(a) @ b": ((37,), (37, 41)),
+    "b @ torch.diag(a)": ((41,), (37, 41)),
+    "a.unsqueeze(1) * b": ((32,), (32, 64)),
+    "b * a[:, None]": ((37,), (37, 1)),
+}
+
+
+@pytest.mark.parametrize("expression", DIAGONALS)
+def test_products_with_a_diagonal_matrix_are_right(proposed, expression):
+    (candidate,) = proposed(expression, *DIAGONALS[expression])
+    assert structure(candidate) == "diagonal"
+    arguments = drawn(*DIAGONALS[expression])
+    for values in ({}, {"ROWS": 2, "BLOCK": 16}):
+        check(candidate, expression, arguments, **values)
+
+
+HALF = {
+    "a @ b": ((40, 24), (24, 48)),
+    "a.T @ b": ((24, 40), (24, 48)),
+    "a @ b.T": ((40, 24), (48, 24)),
+    "F.gelu(F.linear(a, b, c))": ((40, 24), (48, 24), (48,)),
+    "torch.mv(a, b)": ((37, 263), (263,)),
+    "torch.tril(a @ b)": ((40, 24), (24, 48)),
+}
+
+
+@pytest.mark.parametrize("expression", HALF)
+def test_products_are_right_in_float16(proposed, expression):
+    candidates = proposed(expression, *HALF[expression], units=NO_UNITS, dtype="float16")
+    arguments = drawn(*HALF[expression], dtype=torch.float16)
+    if "mv" not in expression:
+        assert [structure(each) for each in candidates] == ["descriptors", "tiles", "persistent"]
+    for candidate in candidates:
+        check(candidate, expression, arguments, **small(candidate))
+
+
+@pytest.mark.parametrize("expression", ["a @ b", "a.T @ b.T", "torch.triu(a @ b)"])
+def test_descriptors_read_float32_too(proposed, expression):
+    candidates = proposed(expression, (40, 40), (40, 40), units=NO_UNITS)
+    (candidate,) = (each for each in candidates if structure(each) == "descriptors")
+    check(candidate, expression, drawn((40, 40), (40, 40)), **small(candidate))
+
+
+def test_a_product_holds_for_other_sizes_and_layouts(proposed):
+    expression = "F.linear(a, b, c)"
+    for candidate in proposed(expression, (2, 17, 19), (23, 19), (23,), units=NO_UNITS):
+        arguments = drawn((3, 5, 33), (65, 33), (65,))
+        check(candidate, expression, arguments, **small(candidate))
+        strided = drawn((33, 5, 3), (33, 65), (65,))
+        turned = [strided[0].permute(2, 1, 0), strided[1].T, strided[2]]
+        check(candidate, expression, turned, **small(candidate))
+
+
+@pytest.mark.parametrize(
+    ("expression", "shapes", "others"),
+    [
+        ("a @ b", ((17, 19), (19, 23)), ((17, 19), (18, 23))),
+        ("a @ b", ((2, 17, 19), (19, 23)), ((17, 19), (19, 23))),
+        ("a @ b", ((17, 19), (19, 1)), ((17, 19), (19, 2))),
+        ("F.linear(a, b, c)", ((17, 19), (23, 19), (23,)), ((17, 19), (23, 19), (1,))),
+        ("(a @ b).view(2, 9, 23)", ((18, 19), (19, 23)), ((20, 19), (19, 23))),
+        ("torch.relu(a @ b)", ((17, 19), (19, 23)), ((16, 19), (19, 23))),
+        ("a.unsqueeze(1) * b", ((17,), (17, 23)), ((1,), (17, 23))),
+    ],
+)
+def test_what_a_kernel_was_not_made_for_is_refused(proposed, expression, shapes, others):
+    for candidate in proposed(expression, *shapes):
+        with pytest.raises(ValueError, match="only"):
+            CHECK.interpreted(candidate, *drawn(*others))
+
+
+def test_empty_operands_give_what_they_should(proposed):
+    for candidate in proposed("a @ b", (17, 19), (19, 23), units=NO_UNITS):
+        assert CHECK.interpreted(candidate, torch.ones(0, 19), torch.ones(19, 23)).shape == (0, 23)
+        got = CHECK.interpreted(candidate, torch.ones(5, 0), torch.ones(0, 7), **small(candidate))
+        assert torch.equal(got, torch.zeros(5, 7))
