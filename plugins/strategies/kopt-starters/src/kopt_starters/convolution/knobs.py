@@ -100,7 +100,8 @@ def fused_knobs(point: Convolution, device: Device) -> dict[str, Knob]:
     most = max(16, min(64, power_of_two(point.cin)))
     return {
         **_tile(point, device),
-        "DEPTH": _knob(32, _powers(max(16, most // 4), most)),
+        # Every element of a step is a convolution of its own: more of them spill.
+        "DEPTH": _knob(16, _powers(max(16, most // 4), most)),
         **_order(point),
     }
 
