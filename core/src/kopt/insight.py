@@ -106,7 +106,7 @@ def with_peaks(device: Device) -> Device:
 
 
 @dataclass(frozen=True)
-class Analysed:
+class Analyzed:
     """A problem's work, and what its baselines make of it on this device."""
 
     opening: Opening
@@ -114,7 +114,7 @@ class Analysed:
     """With its rates."""
 
 
-def analyse(problem: Problem, settings: Settings, steps: Steps | None = None) -> Analysed:
+def analyze(problem: Problem, settings: Settings, steps: Steps | None = None) -> Analyzed:
     """Time a problem's baselines beside what its work takes at least. Raises KoptError."""
     device = choose_device(settings.device)
     told = steps or Silent()
@@ -122,7 +122,7 @@ def analyse(problem: Problem, settings: Settings, steps: Steps | None = None) ->
     with evaluator_for(problem, [], device, settings) as evaluator:
         opening = evaluator.open()
         told.opened(opening)
-    return Analysed(opening, with_peaks(opening.device))
+    return Analyzed(opening, with_peaks(opening.device))
 
 
 def read_profile(path: Path) -> Profile:

@@ -17,7 +17,7 @@ from kopt.cli.options import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from kopt.insight import Analysed
+    from kopt.insight import Analyzed
     from kopt.model.work import Precision
 
 _NOTHING = 1.05
@@ -44,12 +44,12 @@ def analyze(
     settings = settings_of({"device": device}, options=option, config=config, problem=problem)
     from kopt.cli.output import print_json
     from kopt.cli.progress import ProgressReporter
-    from kopt.insight import analyse
+    from kopt.insight import analyze as look
     from kopt.optimize import load_problem
 
     loaded = load_problem(problem)
     with ProgressReporter() as progress:
-        found = analyse(loaded, settings, progress)
+        found = look(loaded, settings, progress)
     precision = loaded.tolerance.precision
     rows = [_row(found, name, precision) for name in found.opening.signature.workloads]
     if as_json:
@@ -63,7 +63,7 @@ def analyze(
     return 0
 
 
-def _row(found: Analysed, name: str, precision: Precision) -> dict[str, Any]:
+def _row(found: Analyzed, name: str, precision: Precision) -> dict[str, Any]:
     from kopt.model.work import bound_ms, per_output, work_of
 
     workload = found.opening.signature.workloads[name]
@@ -89,7 +89,7 @@ def _row(found: Analysed, name: str, precision: Precision) -> dict[str, Any]:
     }
 
 
-def _put(found: Analysed, rows: list[dict[str, Any]]) -> None:
+def _put(found: Analyzed, rows: list[dict[str, Any]]) -> None:
     from rich.markup import escape
 
     from kopt.cli.output import plain_table, put

@@ -163,7 +163,9 @@ def _rates(kind: DeviceKind, effort: Effort, clock: _Clock) -> dict[str, float |
         "fp16_tflops": (
             cpu or capability >= (7, 0), "highest", lambda n: _product(n, torch.float16, kind)
         ),
-        "fp8_tflops": (capability >= (8, 9), "highest", _product_float8),
+        "fp8_tflops": (
+            capability >= (8, 9) and hasattr(torch, "_scaled_mm"), "highest", _product_float8
+        ),
     }  # fmt: skip
     rates: dict[str, float | None] = {}
     for name, (able, precision, make) in kinds.items():
@@ -185,7 +187,7 @@ def _tflops(
             extent *= 2
             call = make(extent)
         rate = 2 * extent**3 / clock.median(call) / _TERA
-    except (RuntimeError, NotImplementedError, AttributeError):
+    except RuntimeError:  # NotImplementedError and CUDA's out of memory are such
         return None  # this PyTorch has no such product for the device, or no memory for it
     return rate
 
