@@ -415,7 +415,7 @@ def test_a_completion() -> None:
     class Echo:
         @kopt.hookimpl
         def kopt_complete(self, request: CompletionRequest) -> Completion:
-            return Completion(text=request.messages[0].content, model="echo", tokens=1)
+            return Completion(text=request.messages[0].content, model="echo")
 
     request = CompletionRequest(messages=(Message(role="user", content="hi"),))
     answer = hooks_of("llm", Echo()).kopt_complete(request)

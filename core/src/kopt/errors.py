@@ -15,6 +15,8 @@ KoptError
 │   └── PluginUnavailableError   it cannot work on this machine
 ├── DeviceError              no usable device
 ├── RunStoreError            a run folder is missing, damaged or from another machine
+├── CompletionError          a language model did not answer; it carries why (never leaves a run)
+├── RunPausedError           a run waits for somebody's answer; it can be resumed
 ├── CandidateError           a candidate failed; it carries the status (never leaves the worker)
 └── WorkerError              a worker process failed through no fault of a candidate
 """
@@ -25,6 +27,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kopt.model.completion import CompletionFailure
     from kopt.model.verification import Status
 
 
@@ -109,6 +112,20 @@ class DeviceError(KoptError):
 
 class RunStoreError(KoptError):
     """A run folder is missing, damaged, in use, or from another machine."""
+
+
+class CompletionError(KoptError):
+    """A language model did not answer: how ``kopt_complete`` says so."""
+
+    def __init__(self, failure: CompletionFailure) -> None:
+        super().__init__(f"{failure.kind}: {failure.detail}")
+        self.failure = failure
+
+
+class RunPausedError(KoptError):
+    """A run waits for an answer that somebody has still to write."""
+
+    exit_code = ExitCode.INTERRUPTED
 
 
 class CandidateError(KoptError):

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from kopt.errors import ConfigError, PluginUnavailableError
 from kopt.model.candidate import Candidate, Knob
 from kopt.model.check import Check
-from kopt.model.completion import Completion, CompletionRequest
+from kopt.model.completion import (
+    Completion,
+    CompletionRequest,
+    ExpectedCalls,
+    LanguageModel,
+    Price,
+)
 from kopt.model.device import Device
 from kopt.model.diagnosis import Diagnosis, Profile
 from kopt.model.evaluation import Evaluation
@@ -157,11 +163,12 @@ class Hooks(IsolatedCalls):
         profiles: Sequence[Profile],
         device: Device,
         history: History,
+        llm: LanguageModel | None = None,
     ) -> list[Diagnosis]:
         """Return each judge's opinion."""
         arguments = {
             "problem": problem, "signature": signature, "evaluation": evaluation,
-            "profiles": profiles, "device": device, "history": history,
+            "profiles": profiles, "device": device, "history": history, "llm": llm,
         }  # fmt: skip
         return self._all("kopt_judge", Diagnosis, arguments)
 
@@ -173,6 +180,7 @@ class Hooks(IsolatedCalls):
         parent: Evaluation | None,
         diagnoses: Sequence[Diagnosis],
         history: History,
+        llm: LanguageModel | None = None,
     ) -> list[Proposed]:
         """Return every strategy's candidates, with the name of the plugin that proposed each.
 
@@ -180,7 +188,7 @@ class Hooks(IsolatedCalls):
         """
         arguments = {
             "problem": problem, "signature": signature, "target": target, "parent": parent,
-            "diagnoses": diagnoses, "history": history,
+            "diagnoses": diagnoses, "history": history, "llm": llm,
         }  # fmt: skip
         rows = self._each("kopt_propose", Candidate, arguments)
         return [Proposed(plugin.info.name, candidate) for plugin, candidate in rows]
@@ -220,8 +228,22 @@ class Hooks(IsolatedCalls):
         arguments = {"history": history, "budget": budget, "spend": spend}
         return self._first("kopt_stop", _one(str), arguments)
 
+    def kopt_expect(
+        self, problem: Problem, signature: Signature, target: Target, budget: Budget
+    ) -> list[tuple[str, ExpectedCalls]]:
+        """Return what each strategy would ask of a language model, with the strategy's name."""
+        arguments = {
+            "problem": problem, "signature": signature, "target": target, "budget": budget,
+        }  # fmt: skip
+        rows = self._each("kopt_expect", ExpectedCalls, arguments)
+        return [(plugin.info.name, calls) for plugin, calls in rows]
+
+    def kopt_price(self, role: str) -> Price | None:
+        """Return what the model for a role costs; None: nobody knows."""
+        return self._first("kopt_price", _one(Price), {"role": role})
+
     def kopt_complete(self, request: CompletionRequest) -> Completion | None:
-        """Return the first model's answer."""
+        """Return the first model's answer. Raises CompletionError."""
         return self._first("kopt_complete", _one(Completion), {"request": request})
 
     def kopt_run_started(self, run: Run) -> None:

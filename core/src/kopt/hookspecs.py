@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from kopt.model.budget import Budget, Spend
     from kopt.model.candidate import Candidate, Knob
     from kopt.model.check import Check
-    from kopt.model.completion import Completion, CompletionRequest
+    from kopt.model.completion import (
+        Completion,
+        CompletionRequest,
+        ExpectedCalls,
+        LanguageModel,
+        Price,
+    )
     from kopt.model.device import Device, Target
     from kopt.model.diagnosis import Diagnosis, Profile
     from kopt.model.evaluation import Evaluation
@@ -130,8 +136,12 @@ def kopt_judge(
     profiles: Sequence[Profile],
     device: Device,
     history: History,
+    llm: LanguageModel | None,
 ) -> Diagnosis | None:
-    """Say what limits a parent (role ``judge``). None: no opinion."""
+    """Say what limits a parent (role ``judge``). None: no opinion.
+
+    :param llm: the run's language model; None where it has none.
+    """
 
 
 @hookspec
@@ -142,11 +152,14 @@ def kopt_propose(
     parent: Evaluation | None,
     diagnoses: Sequence[Diagnosis],
     history: History,
+    llm: LanguageModel | None,
 ) -> Iterable[Candidate]:
     """Propose candidates (role ``strategy``).
 
-    Called in the first round with ``parent`` None, then once per selected parent and round.
+    Called in the first round with ``parent`` None, and again so while nothing is correct; then once
+    per selected parent and round.
     Must be a function of its arguments alone: a resumed run calls it again with the same history.
+    ``llm`` (None where the run has no language model) answers what it was asked before alike.
     Candidates already evaluated are dropped by the session. An empty answer is fine.
     """
 
@@ -202,9 +215,32 @@ def kopt_stop(history: History, budget: Budget, spend: Spend) -> str | None:
     """Say why the run should end now (role ``search``; first result). None: go on."""
 
 
+@hookspec
+def kopt_expect(
+    problem: Problem, signature: Signature, target: Target, budget: Budget
+) -> Iterable[ExpectedCalls]:
+    """Say what this strategy would ask of a language model in a run (role ``strategy``).
+
+    Called by ``kopt estimate``, before anything is asked.
+    """
+
+
+@hookspec(firstresult=True)
+def kopt_price(role: str) -> Price | None:
+    """Say what the model costs that answers requests of a role (role ``llm``; first result).
+
+    None: unknown. Then a run with a limit on money is refused before it begins.
+    """
+
+
 @hookspec(firstresult=True)
 def kopt_complete(request: CompletionRequest) -> Completion | None:
-    """Answer a prompt (role ``llm``; first result). None: not this provider's model."""
+    """Answer a prompt (role ``llm``; first result). None: not this provider's model.
+
+    Called from several threads at a time. Retry, with bounds, what may succeed the next time. Raise
+    CompletionError where there is no answer, with what trying cost; kind ``pending`` where a person
+    has still to write it: the run is then paused.
+    """
 
 
 @hookspec

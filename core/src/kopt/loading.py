@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kopt.errors import ConfigError
 from kopt.hooks import Hooks
+from kopt.model.budget import Budget
 from kopt.model.run import RunConfig
 from kopt.plugins.catalog import installed
 
@@ -40,6 +41,25 @@ def load_hooks(
         (role, name, config.options.get(_table_name(role, name), {})) for role, name in named
     ]
     return Hooks.load(references, instances)
+
+
+def refuse_unmetered(hooks: Hooks, budget: Budget) -> None:
+    """Raise ConfigError where a run would ask a model that it has not, or at a price nobody knows.
+
+    A plugin whose class says ``needs_llm = True`` cannot work without a language model.
+    """
+    if not hooks.has("llm"):
+        for plugin in hooks.plugins:
+            if getattr(plugin.instance, "needs_llm", False):
+                raise ConfigError(
+                    f"{plugin.info.label} needs a language model; name one with --llm, as "
+                    "`--llm openai` for an OpenAI-compatible endpoint or `--llm mailbox`"
+                )
+    elif budget.usd is not None and hooks.kopt_price("code") is None:
+        raise ConfigError(
+            "--max-usd limits money, and nobody knows what this language model costs: give its "
+            "price in the plugin's options, or limit tokens with --max-tokens"
+        )
 
 
 def _table_name(role: str, name: str) -> str:

@@ -19,7 +19,12 @@ from kopt.errors import (
     UnknownPluginError,
 )
 from kopt.hooks import Hooks
-from kopt.loading import load_hooks, named_plugins, without_idle_options
+from kopt.loading import (
+    load_hooks,
+    named_plugins,
+    refuse_unmetered,
+    without_idle_options,
+)
 from kopt.machine import (
     candidate_memory_limit,
     choose_device,
@@ -56,6 +61,7 @@ def optimize(
     verifiers: Sequence[str] | None = None,
     profilers: Sequence[Named] | None = None,
     judges: Sequence[Named] | None = None,
+    llm: Named | None = None,
     device: DeviceKind | None = None,
     budget: Budget | None = None,
     seed: int | None = None,
@@ -70,11 +76,12 @@ def optimize(
     :param options: ``"role.name"`` to plugin options, as ``{"search.beam": {"width": 2}}``.
     Raises KoptError for wrong input; a candidate's failure is part of the run.
     """
-    instances = _instances(strategies, search, profilers, judges)
+    instances = _instances(strategies, search, profilers, judges, llm)
     given = {
         "backend": backend, "strategies": _names(strategies), "verifiers": verifiers,
         "search": search if isinstance(search, str) else None,
-        "profilers": _names(profilers), "judges": _names(judges), "device": device, "seed": seed,
+        "profilers": _names(profilers), "judges": _names(judges),
+        "llm": llm if isinstance(llm, str) else None, "device": device, "seed": seed,
         "runs_dir": Path(runs_dir) if runs_dir else None,
     }  # fmt: skip
     settings = resolve(given, (), None, settings_from_environment())
@@ -158,6 +165,7 @@ def start(
         config = config.model_copy(update={"budget": budget})
     hooks = load_hooks(config, named_plugins(config), instances)
     hooks.ensure_available()
+    refuse_unmetered(hooks, config.budget)
     folder = RunFolder.create(settings.runs_dir, problem, config, hooks.sources())
     try:
         return proceed(folder, hooks, reporter)
@@ -194,6 +202,7 @@ def resume(folder: RunFolder, reporter: Reporter | None = None) -> Run:
     choose_device(config.device)
     hooks = load_hooks(config, named_plugins(config))
     hooks.ensure_available()
+    refuse_unmetered(hooks, config.budget)
     return proceed(folder, hooks, reporter)
 
 
@@ -243,9 +252,11 @@ def _instances(
     search: Named | None,
     profilers: Sequence[Named] | None,
     judges: Sequence[Named] | None,
+    llm: Named | None,
 ) -> list[tuple[str, object]]:
     groups: list[tuple[str, Sequence[Named]]] = [
         ("strategy", strategies or ()), ("search", () if search is None else (search,)),
         ("profiler", profilers or ()), ("judge", judges or ()),
+        ("llm", () if llm is None else (llm,)),
     ]  # fmt: skip
     return [(role, item) for role, items in groups for item in items if not isinstance(item, str)]

@@ -54,6 +54,10 @@ class Reporter(Protocol):
         """An evaluation is in the journal."""
         ...
 
+    def warned(self, text: str) -> None:
+        """Something that the user should know now: a budget runs out, a model is not asked again."""
+        ...
+
     def confirming(self, candidate: Candidate) -> None:
         """The winner is evaluated again."""
         ...
@@ -85,6 +89,9 @@ class Silent:
         """Say nothing."""
 
     def evaluated(self, evaluation: Evaluation, best: Evaluation | None) -> None:
+        """Say nothing."""
+
+    def warned(self, text: str) -> None:
         """Say nothing."""
 
     def confirming(self, candidate: Candidate) -> None:

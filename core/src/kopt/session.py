@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 
-from kopt.errors import PluginError, RunStoreError
+from kopt.errors import PluginError, RunPausedError, RunStoreError
 from kopt.evaluator import Evaluator, Opening
 from kopt.hooks import Hooks
+from kopt.metering import MeteredModel
 from kopt.model.budget import Spend
 from kopt.model.candidate import Candidate
 from kopt.model.device import Target
@@ -18,6 +20,7 @@ from kopt.model.history import History
 from kopt.model.run import Run, RunStatus
 from kopt.plugins.isolation import PluginFailure
 from kopt.reporter import Reporter, Silent
+from kopt.runs.completions import CompletionStore
 from kopt.runs.events import (
     Confirmed,
     Diagnosed,
@@ -35,6 +38,12 @@ from kopt.stages.judging import Diagnoser
 from kopt.stages.proposing import propose
 
 _MOST_CONFIRMATIONS = 3
+SETTLE_SECONDS = 30.0
+"""How long a run that has ended waits for what its language model is still writing, to count it."""
+
+
+class _ModelStoppedError(Exception):
+    """Nothing more can be proposed while the language model does not answer."""
 
 
 class Session:
@@ -61,13 +70,19 @@ class Session:
         self._opening: Opening | None = None
         self._diagnoser: Diagnoser | None = None
         self.history = History(self._state.evaluations)
+        self._writing = threading.RLock()
+        self._llm = self._language_model() if hooks.has("llm") else None
         hooks.on_failure = self._plugin_failed
 
     @property
     def spend(self) -> Spend:
         """What the run has used up, earlier parts included."""
         seconds = self._carried.seconds + time.monotonic() - self._started
-        return self._carried.model_copy(update={"seconds": seconds, "trials": self._trials})
+        update: dict[str, float] = {"seconds": seconds, "trials": self._trials}
+        if self._llm is not None:
+            update["tokens"] = self._carried.tokens + self._llm.tokens
+            update["usd"] = self._carried.usd + self._llm.usd
+        return self._carried.model_copy(update=update)
 
     def run(self) -> Run:
         """Go on until a reason to stop; return the run. Raises KoptError."""
@@ -78,6 +93,8 @@ class Session:
             return self._finish(best, reason)
         except KeyboardInterrupt:
             return self._end("interrupted", "interrupted; go on with `kopt resume`", None)
+        except (RunPausedError, _ModelStoppedError) as error:
+            return self._end("interrupted", str(error), None)
 
     def _open(self) -> None:
         self._reporter.opening(self._problem.name, self._config.device)
@@ -100,17 +117,28 @@ class Session:
                 pending = None
             else:
                 parents = self._parents()
-                if self._round and not parents:
-                    return "no candidate is correct and measured: nothing to go on from"
+                if self._round and not parents and self.history.best() is not None:
+                    return "the search policy selects nothing more"
                 candidates = self._proposals(parents)
                 if not candidates:
-                    return "the strategies propose nothing new"
+                    return self._nothing_new(parents)
                 ids = tuple(parent.id for parent in parents)
                 self._write(
                     Proposed(round_number=self._round, parents=ids, candidates=tuple(candidates))
                 )
                 self._round += 1
             self._evaluate(candidates)
+
+    def _nothing_new(self, parents: Sequence[Evaluation]) -> str:
+        """Return why a run ends that has no more candidates.
+
+        Raises _ModelStoppedError where it would have some if its language model answered.
+        """
+        if self._llm is not None and self._llm.stopped:
+            raise _ModelStoppedError(f"{self._llm.stopped}; go on with `kopt resume`")
+        if self._round and not parents:
+            return "no candidate is correct and measured: nothing to go on from"
+        return "the strategies propose nothing new"
 
     def _stop(self) -> str | None:
         return self.spend.exceeded(self._config.budget) or self._hooks.kopt_stop(
@@ -134,7 +162,7 @@ class Session:
         pairs = [(parent, self._diagnosed(parent)) for parent in parents]
         return propose(
             self._hooks, self._problem, opening.signature, target, pairs or [(None, [])],
-            self.history,
+            self.history, self._llm,
         )  # fmt: skip
 
     def _diagnosed(self, parent: Evaluation) -> list[Diagnosis]:
@@ -145,7 +173,7 @@ class Session:
             opening = self._opened
             self._diagnoser = Diagnoser(
                 self._hooks, self._problem, opening.signature, opening.device,
-                lambda parent: self._evaluator.probe(parent.candidate),
+                lambda parent: self._evaluator.probe(parent.candidate), self._llm,
             )  # fmt: skip
         found = self._diagnoser.diagnose(parent, self.history)
         profiles = self._diagnoser.profiles(parent)
@@ -192,6 +220,8 @@ class Session:
         return self._end(status, reason, best)
 
     def _end(self, status: RunStatus, reason: str, best: Evaluation | None) -> Run:
+        if self._llm is not None:
+            self._llm.settle(0.0 if status == "interrupted" else SETTLE_SECONDS)
         run = self._as_run(status, reason, best)
         self._folder.write_result(run)  # first: a run that is said to have ended has a result
         self._write(Finished(status=status, reason=reason))
@@ -219,8 +249,16 @@ class Session:
             trials=dict(sorted(counts.items())), spend=self.spend, plugins=self._hooks.sources(),
         )  # fmt: skip
 
+    def _language_model(self) -> MeteredModel:
+        store = CompletionStore(self._folder.path / "completions")
+        return MeteredModel(
+            self._hooks, self._config.budget, lambda: self.spend, self._write, store,
+            self._reporter.warned,
+        )  # fmt: skip
+
     def _write(self, event: Event) -> None:
-        self._journal.append(event, self.spend)
+        with self._writing:  # a language model's plugin may fail in a thread
+            self._journal.append(event, self.spend)
 
     def _plugin_failed(self, failure: PluginFailure) -> None:
         self._write(

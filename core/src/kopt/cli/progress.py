@@ -123,6 +123,10 @@ class ProgressReporter:
         self.step(f"#{self._count:<3} {evaluation.id[:8]} {said}")
         self._show(f"{self._count} tried{self._lead(best)}")
 
+    def warned(self, text: str) -> None:
+        """One line that stands out."""
+        self.step(f"[yellow]language model: {escape(text)}[/]")
+
     def _verdict(self, evaluation: Evaluation) -> str:
         measurement = evaluation.measurement
         if measurement is None:

@@ -8,10 +8,12 @@ from typing import Any, NoReturn, TypeVar
 
 from kopt.errors import (
     CandidateError,
+    CompletionError,
     DeviceError,
     KoptError,
     PluginError,
     ProblemError,
+    RunPausedError,
     WorkerError,
 )
 from kopt.logs import get_logger
@@ -29,6 +31,9 @@ _ANSWERS: dict[str, tuple[type[KoptError], ...]] = {
     "kopt_open_reference": (ProblemError, DeviceError, WorkerError),
     "kopt_measure_device": (DeviceError, WorkerError),
     "kopt_read_profile": (PluginError,),
+    "kopt_judge": (RunPausedError,),
+    "kopt_propose": (RunPausedError,),
+    "kopt_complete": (CompletionError,),
     "kopt_build": (CandidateError, ProblemError, WorkerError),
     "kopt_verify": (CandidateError, ProblemError, WorkerError),
     "kopt_recheck": (CandidateError, ProblemError, WorkerError),

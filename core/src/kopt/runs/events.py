@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter
 from kopt.evaluator import Opening
 from kopt.model.budget import Spend
 from kopt.model.candidate import Candidate
+from kopt.model.completion import Usage
 from kopt.model.diagnosis import Diagnosis, Profile
 from kopt.model.evaluation import Evaluation
 from kopt.model.record import Record
@@ -62,13 +63,38 @@ class PluginFailed(Record):
 
 
 class Spent(Record):
-    """A language model was paid."""
+    """A language model was asked."""
 
     kind: Literal["spent"] = "spent"
     tokens: int = Field(ge=0)
     usd: float | None = Field(default=None, ge=0)
     """None: the price is unknown."""
     model: str = ""
+    request: str = ""
+    """The request's id; what was said lies in ``completions/``."""
+    role: str = ""
+    purpose: str = ""
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    outcome: str = ""
+    """``answered``, or why there is no answer."""
+    detail: str = ""
+
+
+class ReplyRead(Record):
+    """A strategy said what an answer turned out to be."""
+
+    kind: Literal["reply-read"] = "reply-read"
+    request: str
+    outcome: str
+    usable: bool
+
+
+class ModelStopped(Record):
+    """The language model is no longer asked in this run."""
+
+    kind: Literal["model-stopped"] = "model-stopped"
+    reason: str
 
 
 class Confirmed(Record):
@@ -87,7 +113,16 @@ class Finished(Record):
 
 
 Event = Annotated[
-    Opened | Proposed | Evaluated | Diagnosed | PluginFailed | Spent | Confirmed | Finished,
+    Opened
+    | Proposed
+    | Evaluated
+    | Diagnosed
+    | PluginFailed
+    | Spent
+    | ReplyRead
+    | ModelStopped
+    | Confirmed
+    | Finished,
     Field(discriminator="kind"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kopt.hooks import Hooks
+    from kopt.model.completion import LanguageModel
     from kopt.model.device import Device
     from kopt.model.diagnosis import Diagnosis, Profile
     from kopt.model.evaluation import Evaluation
@@ -28,9 +29,10 @@ class Diagnoser:
         signature: Signature,
         device: Device,
         probe: Callable[[Evaluation], Probe],
+        llm: LanguageModel | None = None,
     ) -> None:
         self._hooks, self._problem, self._signature = hooks, problem, signature
-        self._device, self._probe = device, probe
+        self._device, self._probe, self._llm = device, probe, llm
         self._profiles: dict[str, list[Profile]] = {}
 
     def profiles(self, parent: Evaluation) -> list[Profile]:
@@ -45,5 +47,6 @@ class Diagnoser:
     def diagnose(self, parent: Evaluation, history: History) -> list[Diagnosis]:
         """Return what the judges make of a parent."""
         return self._hooks.kopt_judge(
-            self._problem, self._signature, parent, self.profiles(parent), self._device, history
-        )
+            self._problem, self._signature, parent, self.profiles(parent), self._device, history,
+            self._llm,
+        )  # fmt: skip

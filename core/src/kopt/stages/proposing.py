@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from kopt.hooks import Hooks
 from kopt.model.candidate import Candidate
+from kopt.model.completion import LanguageModel
 from kopt.model.device import Target
 from kopt.model.diagnosis import Diagnosis
 from kopt.model.evaluation import Evaluation
@@ -22,6 +23,7 @@ def propose(
     target: Target,
     parents: Sequence[tuple[Evaluation | None, Sequence[Diagnosis]]],
     history: History,
+    llm: LanguageModel | None = None,
 ) -> list[Candidate]:
     """Return new candidates of all parents, taking turns so that none is starved.
 
@@ -33,7 +35,7 @@ def propose(
         [
             _tunable(hooks, _signed(proposed.candidate, proposed.plugin))
             for proposed in hooks.kopt_propose(
-                problem, signature, target, parent, list(diagnoses), history
+                problem, signature, target, parent, list(diagnoses), history, llm
             )
         ]
         for parent, diagnoses in parents

@@ -1,0 +1,37 @@
+"""Tests of one file that share something slow run in one process.
+
+Such files mark themselves with ``xdist_group``. pytest-xdist 3.8 puts the mark into a node id that
+pytest 9.2 no longer has, so that its own ``loadgroup`` treats every test alone; and a file's tests
+belong together anyway.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
+_ROOT = Path(__file__).parent
+
+
+@functools.cache
+def _together(file: str) -> bool:
+    return "xdist_group" in (_ROOT / file).read_text()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Return a scheduler for ``--dist loadgroup``: by file where it asks for that, else by test."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if _together(file) else nodeid
+
+    return ByFile(config, log)

@@ -1,0 +1,275 @@
+"""A run's language model: asked in parallel, counted, kept within the budget, and remembered."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kopt.errors import CompletionError, RunPausedError
+from kopt.hooks import Hooks
+from kopt.logs import get_logger
+from kopt.model.budget import Budget, Spend
+from kopt.model.completion import Completion, CompletionFailure, CompletionRequest, Price
+from kopt.runs.completions import CompletionStore
+from kopt.runs.events import ModelStopped, ReplyRead, Spent
+
+Answer = Completion | CompletionFailure
+
+FAILURES_TO_STOP = 3
+"""Requests in a row to which an endpoint gave no answer."""
+UNUSABLE_TO_STOP = 8
+"""Answers in a row that were good for nothing."""
+AT_A_TIME = 8
+"""Requests in flight."""
+_BREAKING = ("unavailable", "timeout", "rate-limited", "quota")
+_CHARACTERS_PER_TOKEN = 3
+"""Fewer than any tokenizer has of source code, so that an estimate is not too low."""
+_PER_MESSAGE = 16
+"""Tokens that a chat template puts around a message, at most."""
+_LAST_SECONDS = 30.0
+_WARN_AT = (0.8, 0.5)
+
+_log = get_logger(__name__)
+
+
+class _Outcome(NamedTuple):
+    """What a thread brings back."""
+
+    request: CompletionRequest
+    answer: Answer
+    seconds: float
+
+
+def estimated_tokens(characters: int) -> int:
+    """Return about how many tokens a text has, rather too many than too few."""
+    return -(-characters // _CHARACTERS_PER_TOKEN)
+
+
+class MeteredModel:
+    """See kopt.model.completion.LanguageModel.
+
+    Threads ask; only the thread that calls records. A request is begun while what has been spent
+    and what requests in flight may cost at most is below the budget: a limit is passed by one
+    request's cost at most.
+    """
+
+    def __init__(
+        self,
+        hooks: Hooks,
+        budget: Budget,
+        spend: Callable[[], Spend],
+        record: Callable[[Spent | ReplyRead | ModelStopped], None],
+        store: CompletionStore,
+        warn: Callable[[str], None] | None = None,
+    ) -> None:
+        """``spend``: what the run has used up so far, this model's part included."""
+        self._hooks, self._budget, self._spend = hooks, budget, spend
+        self._record, self._store = record, store
+        self._warn = warn or (lambda text: _log.warning("budget", said=text))
+        self._done: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
+        self._waiting: deque[CompletionRequest] = deque()
+        self._flying: dict[str, CompletionRequest] = {}
+        self._answers: dict[str, Answer] = {}
+        self._prices: dict[str, Price | None] = {}
+        self._failures, self._unusable = 0, 0
+        self._warned: set[tuple[str, float]] = set()
+        self.tokens, self.usd = 0, 0.0
+        """Used up through this object."""
+        self.stopped: str | None = None
+        """Why it is no longer asked; None: it is."""
+
+    def complete(self, requests: list[CompletionRequest]) -> list[Completion | CompletionFailure]:
+        """Return an answer, or why there is none, for each. Raises RunPausedError."""
+        self.prefetch(requests)
+        wanted = {request.id for request in requests}
+        while missing := wanted - set(self._answers):
+            self._begin()
+            if not missing & set(self._flying) and not self._flying:
+                break  # nothing that is missing can be begun
+            self._take(self._done.get())
+        for request in requests:
+            self._answers.setdefault(request.id, self._refusal(request))
+        answers = [self._answers[request.id] for request in requests]
+        self._forget_failures(wanted)
+        _pause(answers)
+        return answers
+
+    def prefetch(self, requests: list[CompletionRequest]) -> None:
+        """Begin to ask what is neither answered nor asked already."""
+        queued = {request.id for request in self._waiting}
+        for request in requests:
+            if request.id in self._answers or request.id in self._flying or request.id in queued:
+                continue
+            known = self._store.load(request)
+            if known is not None:
+                self._answers[request.id] = known
+            else:
+                self._waiting.append(request)
+                queued.add(request.id)
+        self._begin()
+
+    def was(self, request: CompletionRequest, outcome: str, *, usable: bool) -> None:
+        """Record what an answer turned out to be; too many unusable ones in a row end the asking."""
+        self._record(ReplyRead(request=request.id, outcome=outcome, usable=usable))
+        self._unusable = 0 if usable else self._unusable + 1
+        if self._unusable >= UNUSABLE_TO_STOP:
+            self._stop(
+                f"{self._unusable} answers of the language model in a row were of no use, the last: "
+                f"{outcome}"
+            )
+
+    def settle(self, seconds: float = _LAST_SECONDS) -> None:
+        """Count what is still in flight, at the end; nothing new is begun."""
+        self._waiting.clear()
+        until = time.monotonic() + seconds
+        while self._flying and (left := until - time.monotonic()) > 0:
+            try:
+                self._take(self._done.get(timeout=left))
+            except queue.Empty:
+                break
+        if self._flying:
+            _log.warning("requests_abandoned", requests=len(self._flying))
+
+    def _begin(self) -> None:
+        """Start what waits, as far as threads and the budget go."""
+        while self._waiting and len(self._flying) < AT_A_TIME:
+            request = self._waiting[0]
+            if self.stopped or self._limit(request):
+                if not self._flying:
+                    self._waiting.popleft()
+                    self._answers[request.id] = self._refusal(request)
+                    continue
+                return  # what is in flight may cost less than feared
+            self._waiting.popleft()
+            self._flying[request.id] = request
+            threading.Thread(target=self._ask, args=(request,), daemon=True).start()
+
+    def _ask(self, request: CompletionRequest) -> None:
+        """Ask the plugin; in a thread."""
+        began = time.monotonic()
+        answer: Answer
+        try:
+            found = self._hooks.kopt_complete(request)
+            answer = _readable(found) if found else CompletionFailure(
+                kind="unavailable", detail="no language model plugin answers; see the events above"
+            )  # fmt: skip
+        except CompletionError as error:
+            answer = error.failure
+        except BaseException as error:  # noqa: BLE001 - a thread's end must be told, whatever it is
+            answer = CompletionFailure(kind="invalid", detail=f"{type(error).__name__}: {error}")
+        self._done.put(_Outcome(request, answer, time.monotonic() - began))
+
+    def _take(self, outcome: _Outcome) -> None:
+        """Record what a thread brought back."""
+        request, answer, seconds = outcome
+        self._flying.pop(request.id, None)
+        self._answers[request.id] = answer
+        self.tokens += answer.usage.total
+        self.usd += answer.usd or 0.0
+        if isinstance(answer, Completion):
+            self._store.keep(request, answer)
+        if not (isinstance(answer, CompletionFailure) and answer.kind == "pending"):
+            self._record(_spent(request, answer, seconds))
+        self._count(answer)
+        self._warn_of_limits()
+
+    def _count(self, answer: Answer) -> None:
+        if isinstance(answer, Completion):
+            self._failures = 0
+        elif answer.kind in _BREAKING:
+            self._failures += 1
+        used = answer.usage.total > 0
+        if self._budget.usd is not None and used and answer.usd is None:
+            self._stop(f"the price of model {answer.model!r} is unknown, and money is limited")
+        elif isinstance(answer, CompletionFailure) and answer.kind == "quota":
+            self._stop(f"the language model's quota is used up: {answer.detail}")
+        elif self._failures >= FAILURES_TO_STOP:
+            detail = answer.detail if isinstance(answer, CompletionFailure) else ""
+            self._stop(f"the language model failed {self._failures} times in a row: {detail}")
+
+    def _stop(self, reason: str) -> None:
+        if self.stopped is None:
+            self.stopped = reason
+            self._record(ModelStopped(reason=reason))
+            self._warn(f"no longer asked: {reason}")
+
+    def _refusal(self, request: CompletionRequest) -> CompletionFailure:
+        if self.stopped:
+            return CompletionFailure(kind="stopped", detail=self.stopped)
+        said = self._limit(request) or "the run ended before it was asked"
+        return CompletionFailure(kind="budget", detail=said)
+
+    def _limit(self, request: CompletionRequest) -> str | None:
+        """Return which limit forbids to begin a request now."""
+        spent, flying = self._spend(), list(self._flying.values())
+        feared = Spend(
+            tokens=spent.tokens + sum(most_tokens(each) for each in flying),
+            usd=spent.usd + sum(self._most_usd(each) for each in flying),
+        )
+        return feared.exceeded(Budget(tokens=self._budget.tokens, usd=self._budget.usd))
+
+    def _most_usd(self, request: CompletionRequest) -> float:
+        if request.role not in self._prices:
+            self._prices[request.role] = self._hooks.kopt_price(request.role)
+        price = self._prices[request.role]
+        if price is None:
+            return 0.0
+        given = _input_tokens(request) * price.input_usd
+        return (given + request.max_tokens * price.output_usd) / 1e6
+
+    def _warn_of_limits(self) -> None:
+        spent = self._spend()
+        limits = (("tokens", spent.tokens, self._budget.tokens, "{:,.0f} tokens"),
+                  ("usd", spent.usd, self._budget.usd, "${:.2f}"))  # fmt: skip
+        for name, used, limit, form in limits:
+            share = next((s for s in _WARN_AT if limit and used >= s * limit), None)
+            if share is None or limit is None or (name, share) in self._warned:
+                continue
+            self._warned |= {(name, s) for s in _WARN_AT if s <= share}
+            self._warn(f"{share:.0%} of the budget: {form.format(used)} of {form.format(limit)}")
+
+    def _forget_failures(self, ids: set[str]) -> None:
+        """Ask again the next time: a failure is not an answer."""
+        for each in ids:
+            if isinstance(self._answers.get(each), CompletionFailure):
+                del self._answers[each]
+
+
+def most_tokens(request: CompletionRequest) -> int:
+    """Return how many tokens a request and its answer have at most, by estimate."""
+    return _input_tokens(request) + request.max_tokens
+
+
+def _input_tokens(request: CompletionRequest) -> int:
+    return estimated_tokens(request.characters) + _PER_MESSAGE * len(request.messages)
+
+
+def _readable(completion: Completion) -> Completion:
+    """Return it with text that UTF-8 has: half of a surrogate pair cannot be kept."""
+    text = completion.text.encode("utf-8", "replace").decode()
+    return completion if text == completion.text else completion.model_copy(update={"text": text})
+
+
+def _spent(request: CompletionRequest, answer: Answer, seconds: float) -> Spent:
+    failed = isinstance(answer, CompletionFailure)
+    return Spent(
+        tokens=answer.usage.total, usd=answer.usd, model=answer.model, request=request.id,
+        role=request.role, purpose=request.purpose, usage=answer.usage, seconds=seconds,
+        outcome=answer.kind if isinstance(answer, CompletionFailure) else "answered",
+        detail=answer.detail if failed and isinstance(answer, CompletionFailure) else "",
+    )  # fmt: skip
+
+
+def _pause(answers: list[Answer]) -> None:
+    """Raise RunPausedError where somebody has still to write an answer."""
+    failures = [each for each in answers if isinstance(each, CompletionFailure)]
+    pending = [failure.detail for failure in failures if failure.kind == "pending"]
+    if pending:
+        raise RunPausedError(
+            f"{len(pending)} of {len(answers)} answers have still to be written: "
+            f"{'; '.join(pending)}; then go on with `kopt resume`"
+        )
