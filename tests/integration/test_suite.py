@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -258,3 +259,25 @@ def test_a_small_suite_killed_and_gone_on_with(runs: Runs) -> None:
     assert shown["summary"]["over"]["eager"]["count"] == 1
     assert "torch.compile" not in shown["summary"]["over"]
     assert "[2/2] 2 2_Constant" in err
+
+
+@pytest.mark.slow
+def test_problems_beside_each_other_are_interrupted_and_gone_on_with(tmp_path: Path) -> None:
+    pytest.importorskip("kopt_cpp")
+    runs = Runs(tmp_path)
+    started = runs.start("--ids", "1-2", "--jobs", "2")
+    deadline = time.monotonic() + 300
+    while not runs.opened():
+        assert started.poll() is None, started.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=120)
+    assert started.returncode == 2, err
+    assert eventually(lambda: not marked(str(tmp_path)), 15.0), "a child or a judge lives on"
+
+    code, shown, err = runs.run("--ids", "1-2", "--jobs", "2")
+    assert code == 1, err  # the second problem has no answer
+    assert [row["verdict"] for row in shown["rows"]][1] == "failed"
+    assert shown["rows"][0]["verdict"] in {"improved", "baseline"}
+    assert "1_Softmax: " in err

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,7 @@ def test_runs_below_a_kopt_folder_are_not_committed(made: Any, tmp_path: Path) -
 
 PROGRAM = """
 import sys
+import threading
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import made_up
@@ -281,3 +283,27 @@ def test_a_suite_that_was_killed_goes_on(made: Any, tmp_path: Path) -> None:
     assert ids(after) == ["1", "2", "3"]
     assert after.rows[0] == before.rows[0]
     assert after.rows[1].run == left
+
+
+# --- several at a time --------------------------------------------------------------------------
+
+
+def test_problems_beside_each_other_are_recorded_in_the_order_of_the_suite(bench: Bench) -> None:
+    together = threading.Barrier(3, timeout=20)
+
+    class Together(bench.made.Solver):  # type: ignore[misc, name-defined]
+        def __call__(self, *arguments: Any) -> Any:
+            together.wait()  # broken, and so an error in each row, unless all three run at once
+            return super().__call__(*arguments)
+
+    outcome = bench(Together(), jobs=3)
+    assert outcome.complete
+    assert ids(outcome.record) == ["1", "2", "3"]
+    assert bench.record == outcome.record
+
+
+def test_one_that_is_interrupted_does_not_lose_those_beside_it(bench: Bench) -> None:
+    outcome = bench(bench.made.Solver(p1=KeyboardInterrupt()), jobs=2)
+    assert outcome.interrupted
+    assert ids(bench.record) == ["2", "3"]
+    assert ids(bench(bench.made.Solver(), jobs=2).record) == ["1", "2", "3"]

@@ -67,7 +67,13 @@ class Waiter:
 
 @pytest.mark.parametrize(
     ("held", "wanted"),
-    [("exclusive", "exclusive"), ("exclusive", "building"), ("building", "exclusive")],
+    [
+        ("exclusive", "exclusive"),
+        ("exclusive", "building"),
+        ("building", "exclusive"),
+        ("exclusive", "working"),
+        ("working", "exclusive"),
+    ],
 )
 def test_waits_until_the_holder_is_killed(tmp_path: Path, held: str, wanted: str) -> None:
     holder = Holder(tmp_path, held, device())
@@ -91,6 +97,39 @@ def test_builds_do_not_disturb_a_gpu(tmp_path: Path) -> None:
         holder.kill()
 
 
+def test_work_on_a_gpu_shares_it(tmp_path: Path) -> None:
+    gpu = device("cuda", "GPU-1")
+    holder = Holder(tmp_path, "working", gpu)
+    with DeviceLock(tmp_path, gpu).working():
+        holder.kill()
+
+
+def test_who_waits_to_measure_is_not_overtaken_by_work(tmp_path: Path) -> None:
+    first, lock = Holder(tmp_path, "working", device()), DeviceLock(tmp_path, device())
+    waiter = Waiter(lock, "exclusive")
+    assert not waiter.got.wait(0.3)
+    second = Waiter(lock, "working")
+    assert not second.got.wait(0.3)
+    first.kill()
+    assert waiter.got.wait(10)
+    waiter.join()
+    second.join()
+
+
+def test_a_thread_that_works_may_enter_again_though_somebody_waits(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path, device())
+    with lock.working():
+        waiter = Waiter(lock, "exclusive")
+        assert not waiter.got.wait(0.3)
+        with lock.working(), lock.building():
+            pass
+        assert not waiter.got.wait(0.1)
+        with pytest.raises(RuntimeError, match="cannot wait for it to be idle"), lock.exclusive():
+            pass
+    assert waiter.got.wait(10)
+    waiter.join()
+
+
 def test_devices_are_apart(tmp_path: Path) -> None:
     holder = Holder(tmp_path, "exclusive", device("cuda", "GPU-1"))
     with DeviceLock(tmp_path, device("cuda", "GPU-2")).exclusive():
@@ -110,7 +149,7 @@ def test_a_lock_file_that_may_only_be_read_is_enough(tmp_path: Path) -> None:
     """Another user made it: the folder is shared by all users of a machine."""
     with DeviceLock(tmp_path / "locks", device()).exclusive():
         pass
-    (file,) = (tmp_path / "locks").iterdir()
-    file.chmod(0o444)
+    for file in (tmp_path / "locks").iterdir():
+        file.chmod(0o444)
     with DeviceLock(tmp_path / "locks", device()).exclusive():
         assert (tmp_path / "locks").stat().st_mode & 0o7777 == 0o1777

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kopt.cli.progress import ProgressReporter
+from kopt.reporter import Silent
 
 if TYPE_CHECKING:
     from kopt.model.budget import Budget, Spend
@@ -17,7 +18,17 @@ if TYPE_CHECKING:
 
 
 class SuiteProgress:
-    """See kopt.suites.runner.Told; it writes to stderr."""
+    """See kopt.suites.runner.Told; it writes to stderr.
+
+    :param alone: whether one problem is run at a time; else runs tell their own progress.
+    """
+
+    def __init__(self, *, alone: bool = True) -> None:
+        self._alone = alone
+
+    def line(self, text: str) -> None:
+        """Put a line of a run."""
+        _say(text)
 
     @contextmanager
     def begins(
@@ -26,6 +37,9 @@ class SuiteProgress:
         """Put the problem's heading, and give its run a reporter."""
         again = ", going on" if spend else ""
         _say(f"[{place}] {problem.id} {problem.name}{again}")
+        if not self._alone:
+            yield Silent()
+            return
         with ProgressReporter(budget, spend) as reporter:
             yield reporter
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +22,9 @@ from kopt.cli.options import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from types import FrameType
+
+    from kopt.suites.beside import Beside
     from kopt.suites.problem import Suite
     from kopt.suites.records import Over, SuiteSettings
 
@@ -60,6 +66,9 @@ Option = Annotated[
         help="A plugin's option, as search.beam.width=4; repeat for more.",
     ),
 ]
+Jobs = Annotated[
+    int, typer.Option("--jobs", min=1, metavar="N", help="Problems at a time, on one device.")
+]
 RunsRoot = Annotated[
     Path, typer.Option("--runs-dir", metavar="FOLDER", help="Folder of the suites' runs.")
 ]
@@ -67,7 +76,7 @@ Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="The record (default below --runs-dir)."),
 ]
-RecordFile = Annotated[Path, typer.Argument(metavar="FILE", help="A suite's record.")]
+RecordFiles = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Records of one suite.")]
 RecordA = Annotated[Path, typer.Argument(metavar="A", help="A suite's record.")]
 RecordB = Annotated[Path, typer.Argument(metavar="B", help="Another record of the same suite.")]
 OverName = Annotated[
@@ -98,6 +107,7 @@ def run(
     device: DeviceName = None,
     max_trials: MaxTrials = None,
     option: Option = None,
+    jobs: Jobs = 1,
     runs_dir: RunsRoot = Path(".kopt/suites"),
     output: Output = None,
     as_json: AsJson = False,
@@ -115,18 +125,38 @@ def run(
     settings = _settings(given, time_per_problem, option)
     from kopt.cli.suite_progress import SuiteProgress
     from kopt.cli.suite_tables import show_outcome
+    from kopt.suites.beside import Beside
     from kopt.suites.keeping import FAILED
     from kopt.suites.problem import parse_ids
-    from kopt.suites.runner import run_suite
+    from kopt.suites.runner import run_suite, solve
 
     chosen = _suite(suite, root, level, dtype)
     file = output or runs_dir / f"{chosen.name}-{chosen.dtype}.json"
-    outcome = run_suite(
-        chosen, file, settings, SuiteProgress(), runs_root=runs_dir,
-        numbers=parse_ids(ids) if ids else None,
-        again={FAILED} if again == FAILED else set(map(str, parse_ids(again) if again else ())),
-    )  # fmt: skip
+    told = SuiteProgress(alone=jobs == 1)
+    beside = Beside(told.line)
+    with _passing_on(beside) if jobs > 1 else nullcontext():
+        outcome = run_suite(
+            chosen, file, settings, told, runs_root=runs_dir, jobs=jobs,
+            solving=solve if jobs == 1 else beside,
+            numbers=parse_ids(ids) if ids else None,
+            again={FAILED} if again == FAILED else set(map(str, parse_ids(again) if again else ())),
+        )  # fmt: skip
     return show_outcome(outcome, file, as_json=as_json)
+
+
+@contextmanager
+def _passing_on(beside: Beside) -> Iterator[None]:
+    """Have an interrupt reach the children, whose runs end resumably; a second one ends all."""
+
+    def once(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        beside.interrupt()
+
+    before = signal.signal(signal.SIGINT, once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _settings(
@@ -204,10 +234,11 @@ def _over(text: str) -> Over:
 
 
 @group.command("show", cls=Verb)
-def show(file: RecordFile, as_json: AsJson = False) -> int:
-    """Show a record: a row for each problem, and what they come to."""
+def show(files: RecordFiles, as_json: AsJson = False) -> int:
+    """Show a record: a row for each problem, and what they come to. Several are parts of one."""
     from kopt.cli.suite_tables import show_record
+    from kopt.suites.joining import joined
     from kopt.suites.records import read_suite
 
-    show_record(read_suite(file), as_json=as_json)
+    show_record(joined([read_suite(file) for file in files]), as_json=as_json)
     return 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -98,6 +99,7 @@ def run_suite(
     runs_root: Path = Path(".kopt/suites"),
     solving: Solve = solve,
     device: Device | None = None,
+    jobs: int = 1,
 ) -> SuiteOutcome:
     """Run what is missing of a suite, and return how far it came.
 
@@ -105,6 +107,7 @@ def run_suite(
     :param numbers: which problems; None: all.
     :param again: ids whose rows make way, or ``failed``: all that failed.
     :param device: where it runs, if that is known already.
+    :param jobs: problems at a time; for more than one, ``solving`` is called by threads.
     Raises KoptError where nothing can be run, or where the record belongs to other settings or
     another device.
     """
@@ -120,7 +123,7 @@ def run_suite(
         record = without(with_plan(record, suite, chosen), chosen, again)
         refuse_changed(record, chosen, file)
         write_suite(file, record)
-        return _go_on(record, file, chosen, told, solving)
+        return _go_on(record, file, chosen, told, solving, jobs)
 
 
 def _go_on(
@@ -129,18 +132,40 @@ def _go_on(
     chosen: Sequence[SuiteProblem],
     told: Told,
     solving: Solve,
+    jobs: int,
 ) -> SuiteOutcome:
-    done = {row.id for row in record.rows}
-    for place, each in enumerate(chosen, start=1):
-        if each.id in done:
-            continue
-        row = _outcome(each, f"{place}/{len(chosen)}", record, told, solving)
-        if row is None:
-            return SuiteOutcome(record, interrupted=True)
-        record = record.with_row(row)
-        write_suite(file, record)
-        told.ended(row)
-    return SuiteOutcome(record, interrupted=False)
+    done, before = {row.id for row in record.rows}, record
+    left = [(n, each) for n, each in enumerate(chosen, start=1) if each.id not in done]
+
+    def outcome(turn: tuple[int, SuiteProblem]) -> Row | None:
+        return _outcome(turn[1], f"{turn[0]}/{len(chosen)}", before, told, solving)
+
+    interrupted = False
+    with closing(_in_turn(outcome, left, jobs)) as rows:
+        for row in rows:
+            if row is None:
+                interrupted = True
+                if jobs == 1:
+                    break
+                continue
+            record = record.with_row(row)
+            write_suite(file, record)
+            told.ended(row)
+    return SuiteOutcome(record, interrupted)
+
+
+def _in_turn(
+    outcome: Callable[[tuple[int, SuiteProblem]], Row | None],
+    turns: Sequence[tuple[int, SuiteProblem]],
+    jobs: int,
+) -> Generator[Row | None, None, None]:
+    """Yield outcomes as they come: of one problem after another, or of several at a time."""
+    if jobs == 1:
+        yield from map(outcome, turns)
+        return
+    with ThreadPoolExecutor(max_workers=jobs) as threads:
+        for done in as_completed([threads.submit(outcome, turn) for turn in turns]):
+            yield done.result()
 
 
 def _outcome(

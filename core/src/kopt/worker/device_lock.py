@@ -1,19 +1,25 @@
-"""One measurement per device at a time, across processes; builds on a CPU share the device."""
+"""One measurement per device at a time, and nothing beside it, across processes."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kopt.model.device import Device
+from kopt.machine import gpu_uuid
+from kopt.model.device import Device, DeviceKind
 
 
 class DeviceLock:
-    """A file lock: ``exclusive`` to measure, ``shared`` to build where the CPU is the device."""
+    """A file lock: ``exclusive`` to measure, shared for all else that runs on the device.
+
+    Whoever waits to measure is not overtaken: a second lock, the gate, is held while waiting, and
+    everybody passes it. A thread that works on the device may enter a second time.
+    """
 
     def __init__(self, folder: Path, device: Device) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -21,38 +27,73 @@ class DeviceLock:
             folder.chmod(0o1777)
         name = device.uuid or "cpu"
         self._path = folder / f"{device.kind}-{name}.lock"
+        self._gate = folder / f"{device.kind}-{name}.gate"
         self._builds_disturb = device.kind == "cpu"
+        self._mine = threading.local()
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the device alone; waits for measurements and disturbing builds of any process."""
+        """Hold the device alone; waits for measurements and work of any process.
+
+        Raises RuntimeError in a thread that works on the device: it would wait for itself.
+        """
+        if getattr(self._mine, "works", False):
+            raise RuntimeError("a thread that works on a device cannot wait for it to be idle")
         with self._held(fcntl.LOCK_EX):
             yield
 
     @contextmanager
-    def building(self) -> Iterator[None]:
-        """Hold the device for a build: no measurement runs beside it on the same CPUs."""
-        if not self._builds_disturb:
+    def working(self) -> Iterator[None]:
+        """Hold the device beside other work: no measurement runs meanwhile."""
+        if getattr(self._mine, "works", False):
             yield
             return
         with self._held(fcntl.LOCK_SH):
-            yield
+            self._mine.works = True
+            try:
+                yield
+            finally:
+                self._mine.works = False
 
-    def _open(self) -> int:
-        """Open for reading: that is enough to lock, and another user's file allows no more."""
-        try:
-            return os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Hold the device for a build: that disturbs a measurement on the same CPUs only."""
+        if not self._builds_disturb:
+            yield
+            return
+        with self.working():
+            yield
 
     @contextmanager
     def _held(self, mode: int) -> Iterator[None]:
-        fd = self._open()
+        gate = _open(self._gate)
         try:
-            fcntl.flock(fd, mode)
-            yield
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            fd = _open(self._path)
+            try:
+                fcntl.flock(fd, mode)
+                fcntl.flock(gate, fcntl.LOCK_UN)
+                yield
+            finally:
+                os.close(fd)
         finally:
-            os.close(fd)
+            os.close(gate)
+
+
+def _open(path: Path) -> int:
+    """Open for reading: that is enough to lock, and another user's file allows no more."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+def device_of_lock(kind: DeviceKind) -> Device:
+    """Return a device known by what its lock goes by, before any framework has looked at it."""
+    return Device(
+        kind=kind, name="", architecture="", units=1, memory_bytes=0, cache_bytes=0,
+        uuid=gpu_uuid() if kind == "cuda" else "",
+    )  # fmt: skip
 
 
 def default_locks() -> Path:

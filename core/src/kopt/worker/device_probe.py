@@ -6,15 +6,13 @@ import sys
 
 from kopt.errors import KoptError
 from kopt.hooks import Hooks
-from kopt.machine import gpu_uuid
-from kopt.model.device import Device
-from kopt.worker.device_lock import DeviceLock, default_locks
+from kopt.worker.device_lock import DeviceLock, default_locks, device_of_lock
 
 
 def main(kind: str, backend: str) -> int:
     """Return the exit code: 0 with the device on stdout, 1 with the reason on stderr."""
     hooks = Hooks.load([("backend", backend, {})])
-    lock = DeviceLock(default_locks(), _whose_lock(kind))
+    lock = DeviceLock(default_locks(), device_of_lock("cuda" if kind == "cuda" else "cpu"))
     try:
         with lock.exclusive():
             device = hooks.kopt_measure_device(kind)
@@ -27,14 +25,6 @@ def main(kind: str, backend: str) -> int:
         return 1
     sys.stdout.write(device.model_dump_json() + "\n")
     return 0
-
-
-def _whose_lock(kind: str) -> Device:
-    """Return what names a device's lock, before a framework has been asked about the device."""
-    return Device(
-        kind="cuda" if kind == "cuda" else "cpu", name="", architecture="", units=1,
-        memory_bytes=0, cache_bytes=0, uuid=gpu_uuid() if kind == "cuda" else "",
-    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from kopt.model.verification import Status, Verification
 from kopt.worker import device_sanitizer
 from kopt.worker.ahead import TargetBuild
 from kopt.worker.baselines import BaselineBench
-from kopt.worker.device_lock import DeviceLock
+from kopt.worker.device_lock import DeviceLock, device_of_lock
 from kopt.worker.pool import ProcessPool, ProcessRecipe
 from kopt.worker.probing import Probing
 from kopt.worker.process import CandidateProcess
@@ -42,13 +42,14 @@ class Judge:
     def __init__(self, settings: JudgeSettings) -> None:
         self._settings = settings
         self._hooks = Hooks.load(list(settings.judge_plugins))
-        reference = self._hooks.kopt_open_reference(settings.problem, settings.device)
+        self._lock = DeviceLock(settings.locks, device_of_lock(settings.device))
+        with self._lock.working():
+            reference = self._hooks.kopt_open_reference(settings.problem, settings.device)
         if reference is None:
             raise ProblemError(
                 f"no backend of this run can run the reference of problem {settings.problem.name!r}"
             )
         self.reference = reference
-        self._lock = DeviceLock(settings.locks, reference.device)
         self._pool = ProcessPool(self._recipe(), settings.build_workers)
         self._bench = BaselineBench(self, settings.fastest)
         self._turn = threading.Lock()
@@ -113,7 +114,8 @@ class Judge:
 
     def test_oracle(self) -> OracleReport:
         """Have the verifiers judge known-wrong results. Raises WorkerError where none can."""
-        report = self._hooks.kopt_test_oracle(self.reference)
+        with self._lock.working():
+            report = self._hooks.kopt_test_oracle(self.reference)
         if report is None:
             said = [f"{f.plugin}: {f.error}" for f in self._hooks.failures]
             raise WorkerError(
@@ -248,7 +250,8 @@ class Judge:
 
     def verifications(self, trial: ProcessTrial) -> tuple[Verification, ...]:
         """Ask every verifier. Raises WorkerError where none has an opinion."""
-        verdicts = tuple(self._hooks.kopt_verify(trial))
+        with self._lock.working():
+            verdicts = tuple(self._hooks.kopt_verify(trial))
         if not verdicts:
             raise WorkerError("no verifier gave a verdict: is a verifier plugin configured?")
         return verdicts

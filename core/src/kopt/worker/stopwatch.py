@@ -101,7 +101,8 @@ class Stopwatch:
         self, trial: ProcessTrial, inputs: InputSet, claim: CallClaim
     ) -> list[StageResult]:
         """Have verifiers judge a timed call's results. Raises CandidateError where one fails."""
-        stages = self._hooks.kopt_recheck(trial, inputs, claim)
+        with self._lock.working():
+            stages = self._hooks.kopt_recheck(trial, inputs, claim)
         for stage in stages:
             if stage.outcome == "fail":
                 raise CandidateError(Status.WRONG, f"{stage.stage}: {stage.evidence}")
