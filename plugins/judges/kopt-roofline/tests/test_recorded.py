@@ -28,7 +28,7 @@ EXPECTED: dict[str, list[str]] = {
     for name, table in tomllib.loads((HERE / "faults" / "faults.toml").read_text()).items()
 }
 
-NOT_RECORDED = {"launch-bound", "tensor-underfed"}
+NOT_RECORDED = {"launch-bound"}
 """Faults that no GPU has profiled yet: see benchmarks/README.md."""
 
 
