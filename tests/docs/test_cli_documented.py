@@ -81,7 +81,8 @@ def test_options_of_kopt_itself_are_listed(root: Path) -> None:
 
 def test_the_verbs_of_the_plan_exist_and_no_other() -> None:
     assert list(verbs()) == [
-        "optimize", "resume", "show", "verify", "measure", "profile", "analyze", "build",
+        "optimize", "resume", "show", "verify", "measure", "profile", "analyze", "estimate",
+        "build",
         "init", "plugins", "doctor", "selftest", "config show", "suite run", "suite compare",
         "suite show",
     ]  # fmt: skip

@@ -121,6 +121,11 @@ def llm_endpoint() -> tuple[str | None, bool]:
     return url or None, bool(os.environ.get("OPENAI_API_KEY"))
 
 
+def named_variable(name: str) -> str | None:
+    """Return a variable that a plugin's options name, as one that holds a key; None: not set."""
+    return os.environ.get(name) or None
+
+
 POOLED_ALLOCATOR = {
     "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "MALLOC_TOP_PAD_": str(256 << 20),

@@ -42,6 +42,8 @@ class _Outcome(NamedTuple):
     request: CompletionRequest
     answer: Answer
     seconds: float
+    asked: float
+    """In seconds since 1970."""
 
 
 def estimated_tokens(characters: int) -> int:
@@ -146,9 +148,10 @@ class MeteredModel:
                 return  # what is in flight may cost less than feared
             self._waiting.popleft()
             self._flying[request.id] = request
-            threading.Thread(target=self._ask, args=(request,), daemon=True).start()
+            asked = time.time()
+            threading.Thread(target=self._ask, args=(request, asked), daemon=True).start()
 
-    def _ask(self, request: CompletionRequest) -> None:
+    def _ask(self, request: CompletionRequest, asked: float) -> None:
         """Ask the plugin; in a thread."""
         began = time.monotonic()
         answer: Answer
@@ -161,19 +164,22 @@ class MeteredModel:
             answer = error.failure
         except BaseException as error:  # noqa: BLE001 - a thread's end must be told, whatever it is
             answer = CompletionFailure(kind="invalid", detail=f"{type(error).__name__}: {error}")
-        self._done.put(_Outcome(request, answer, time.monotonic() - began))
+        self._done.put(_Outcome(request, answer, time.monotonic() - began, asked))
 
     def _take(self, outcome: _Outcome) -> None:
         """Record what a thread brought back."""
-        request, answer, seconds = outcome
+        request, answer, seconds, asked = outcome
         self._flying.pop(request.id, None)
         self._answers[request.id] = answer
         self.tokens += answer.usage.total
         self.usd += answer.usd or 0.0
         if isinstance(answer, Completion):
-            self._store.keep(request, answer)
+            self._store.keep(request, answer, asked)
         if not (isinstance(answer, CompletionFailure) and answer.kind == "pending"):
             self._record(_spent(request, answer, seconds))
+            if isinstance(answer, CompletionFailure):
+                said = {"role": request.role, "kind": answer.kind, "detail": answer.detail}
+                _log.warning("request_failed", **said)
         self._count(answer)
         self._warn_of_limits()
 

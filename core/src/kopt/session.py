@@ -69,6 +69,7 @@ class Session:
         self._round = self._state.rounds
         self._opening: Opening | None = None
         self._diagnoser: Diagnoser | None = None
+        self._known = dict(self._state.diagnosed)
         self.history = History(self._state.evaluations)
         self._writing = threading.RLock()
         self._llm = self._language_model() if hooks.has("llm") else None
@@ -100,6 +101,9 @@ class Session:
         self._reporter.opening(self._problem.name, self._config.device)
         opening = self._evaluator.open()
         _check_same_machine(self._state.opening, opening)
+        if self._state.opening is not None:
+            # What strategies are told stays the same: else a language model is asked anew.
+            opening = opening.model_copy(update={"device": self._state.opening.device})
         self._opening = opening
         self.history.baseline = opening.fastest
         self._write(Opened(opening=opening))
@@ -169,16 +173,29 @@ class Session:
         """Return what the judges make of a parent; where there is none, nothing is profiled."""
         if not self._hooks.has("judge"):
             return []
+        known = self._known.pop(parent.id, None)
+        if known is not None and known.judged:
+            return list(known.diagnoses)
+        diagnoser = self._diagnosing()
+        if known is not None:
+            diagnoser.recall(parent.id, known.profiles)
+        profiles = tuple(diagnoser.profiles(parent))
+        try:
+            found = tuple(diagnoser.diagnose(parent, self.history))
+        except RunPausedError:
+            self._write(Diagnosed(parent=parent.id, profiles=profiles, judged=False))
+            raise
+        self._write(Diagnosed(parent=parent.id, profiles=profiles, diagnoses=found))
+        return list(found)
+
+    def _diagnosing(self) -> Diagnoser:
         if self._diagnoser is None:
             opening = self._opened
             self._diagnoser = Diagnoser(
                 self._hooks, self._problem, opening.signature, opening.device,
                 lambda parent: self._evaluator.probe(parent.candidate), self._llm,
             )  # fmt: skip
-        found = self._diagnoser.diagnose(parent, self.history)
-        profiles = self._diagnoser.profiles(parent)
-        self._write(Diagnosed(parent=parent.id, profiles=tuple(profiles), diagnoses=tuple(found)))
-        return found
+        return self._diagnoser
 
     def _evaluate(self, candidates: Sequence[Candidate]) -> None:
         """Evaluate a round; a budget that runs out leaves the rest of it pending."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kopt.cli.finishing import show_run, verdict
+from kopt.cli.finishing import print_run, show_run, verdict
 from kopt.model.measurement import Interval
 from kopt.model.run import Run
 
@@ -90,6 +90,16 @@ def test_the_closest_baseline_is_named(run_of: Make) -> None:
     assert said == (
         "The best kernel beats close by 1.50x (1.40 to 1.60) and every other baseline by more."
     )
+
+
+def test_a_paused_run_says_what_it_waits_for(
+    run_of: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = f"1 of 1 answers have still to be written: /{'long/' * 60}[a].reply.md"
+    print_run(run_of("interrupted", reason=waiting))
+    assert f"\n{waiting}\n" in capsys.readouterr().out
+    print_run(run_of("interrupted", reason="interrupted; go on with `kopt resume`"))
+    assert capsys.readouterr().out.count("interrupted; go on") == 1
 
 
 def test_a_run_without_a_right_kernel_says_where_to_look(run_of: Make) -> None:

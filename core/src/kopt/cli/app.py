@@ -14,6 +14,7 @@ from kopt.cli import (
     build_verb,
     config_verb,
     doctor_verb,
+    estimate_verb,
     init_verb,
     measure_verb,
     optimize_verb,
@@ -42,7 +43,7 @@ app = typer.Typer(
 )
 for verb in (
     optimize_verb, resume_verb, show_verb, verify_verb, measure_verb, profile_verb,
-    analyze_verb, build_verb, init_verb,
+    analyze_verb, estimate_verb, build_verb, init_verb,
     plugins_verb, doctor_verb, selftest_verb, config_verb, suite_verb,
 ):  # fmt: skip
     verb.register(app)

@@ -73,18 +73,26 @@ def _show_list(runs: Sequence[RunSummary], as_json: bool) -> int:
 
 
 def _show_run(folder: RunFolder, as_json: bool) -> int:
+    from kopt.cli.accounts_table import accounts_json, accounts_of, print_accounts
     from kopt.cli.finishing import print_run
     from kopt.cli.outcome import evaluation_json, run_json
     from kopt.cli.output import print_json, put
+    from kopt.runs.journal import read_journal
+    from kopt.runs.state import state_of
 
-    state = folder.load()
+    entries = read_journal(folder.path, folder.sources).entries
+    state = state_of(folder.file.problem, folder.file.config, entries)
     run = _as_run(folder, state)
+    accounts = accounts_of(entry.event for entry in entries)
     if as_json:
         evaluations = [evaluation_json(evaluation) for evaluation in state.evaluations]
-        print_json({**run_json(run), "evaluations": evaluations})
+        extra = {"evaluations": evaluations, "accounts": accounts_json(accounts)}
+        print_json({**run_json(run), **extra})
         return 0
     if state.evaluations:
         put(_table(state, run), "")
+    if accounts is not None:
+        print_accounts(accounts)
     print_run(run)
     return 0
 

@@ -68,6 +68,8 @@ class Usage(Record):
     """Reasoning among them."""
     cached_tokens: int = Field(default=0, ge=0)
     reasoning_tokens: int = Field(default=0, ge=0)
+    estimated: bool = False
+    """Whether some of it was not reported but estimated, rather too high than too low."""
 
     @property
     def total(self) -> int:
@@ -81,6 +83,7 @@ class Usage(Record):
             output_tokens=self.output_tokens + other.output_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            estimated=self.estimated or other.estimated,
         )
 
 

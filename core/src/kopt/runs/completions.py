@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from kopt.errors import RunStoreError
 from kopt.model.completion import Completion, CompletionRequest
@@ -21,6 +21,8 @@ class Exchange(Record):
 
     request: CompletionRequest
     completion: Completion
+    asked: float = Field(default=0.0, ge=0)
+    """When, in seconds since 1970: by it recordings have an order."""
 
 
 class CompletionStore:
@@ -34,9 +36,9 @@ class CompletionStore:
         path = self._path(request)
         return read_exchange(path).completion if path.exists() else None
 
-    def keep(self, request: CompletionRequest, completion: Completion) -> None:
+    def keep(self, request: CompletionRequest, completion: Completion, asked: float = 0.0) -> None:
         """Put an answer on the disk. Raises RunStoreError."""
-        exchange = Exchange(request=request, completion=completion)
+        exchange = Exchange(request=request, completion=completion, asked=asked)
         text = json.dumps(exchange.to_json(), indent=1, ensure_ascii=False)
         path = self._path(request)
         try:

@@ -48,6 +48,8 @@ class Diagnosed(Record):
     """Candidate id."""
     profiles: tuple[Profile, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
+    judged: bool = True
+    """False: it was profiled, and a judge waits for an answer."""
 
 
 class PluginFailed(Record):

@@ -13,8 +13,10 @@ from kopt.model.problem import Problem
 from kopt.model.run import RunConfig
 from kopt.runs.events import (
     Confirmed,
+    Diagnosed,
     Entry,
     Evaluated,
+    Event,
     Finished,
     Opened,
     PluginFailed,
@@ -49,6 +51,9 @@ class RunState:
     spend: Spend
     """The most of each that any line tells."""
     confirmed: Evaluation | None
+    diagnosed: dict[str, Diagnosed]
+    """By parent, what was found out of it for the round that was about to begin: what is asked of
+    a language model next names these figures, and new ones would make it another request."""
     plugin_failures: tuple[PluginFailed, ...]
     finished: Finished | None
     """None where the run did not end, or was gone on with after it had ended."""
@@ -74,9 +79,15 @@ def state_of(problem: Problem, config: RunConfig, entries: Sequence[Entry]) -> R
         rounds=len({event.round_number for event in rounds}),
         spend=_largest([entry.spend for entry in entries]),
         confirmed=confirmations[-1] if confirmations else None,
+        diagnosed=_diagnosed(events),
         plugin_failures=tuple(event for event in events if isinstance(event, PluginFailed)),
         finished=last if isinstance(last, Finished) else None,
     )
+
+
+def _diagnosed(events: Sequence[Event]) -> dict[str, Diagnosed]:
+    begun = max((i for i, e in enumerate(events) if isinstance(e, Proposed)), default=-1)
+    return {e.parent: e for e in events[begun + 1 :] if isinstance(e, Diagnosed)}
 
 
 def _pending(proposed: Proposed, evaluations: dict[str, Evaluation]) -> PendingRound | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kopt.stages.profiling import profiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kopt.hooks import Hooks
     from kopt.model.completion import LanguageModel
@@ -34,6 +34,10 @@ class Diagnoser:
         self._hooks, self._problem, self._signature = hooks, problem, signature
         self._device, self._probe, self._llm = device, probe, llm
         self._profiles: dict[str, list[Profile]] = {}
+
+    def recall(self, parent: str, profiles: Sequence[Profile]) -> None:
+        """Take over the profiles of a candidate that an earlier part of the run made."""
+        self._profiles[parent] = list(profiles)
 
     def profiles(self, parent: Evaluation) -> list[Profile]:
         """Return the profiles of a correct candidate."""

@@ -68,6 +68,30 @@ class Subject(Protocol):
         ...
 
 
+class ByJudge:
+    """A subject by the judge's clock alone, whatever the device's says."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+
+    @property
+    def most_launches(self) -> int:
+        """As the subject's."""
+        return self._subject.most_launches
+
+    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
+        """Run the block; its device time is left out. Raises CandidateError."""
+        return BlockTime(self._subject.block(launches, warm=warm).wall_ms, None)
+
+
+class ClocksDisagreeError(CandidateError):
+    """The device's clock shows far less than the judge's: a forgery, or a host that is slow."""
+
+    def __init__(self, device_ms: float, wall_ms: float, detail: str) -> None:
+        super().__init__(Status.TIMING_NOT_CREDIBLE, detail)
+        self.device_ms, self.wall_ms = device_ms, wall_ms
+
+
 @dataclass
 class _Samples:
     launches: int
@@ -182,11 +206,11 @@ def _check_slope(subject: Subject, own: _Samples, slope: float) -> None:
     claimed = statistics.median(own.time_ms)
     limit = _SLOPE_FACTOR * claimed + _SLOPE_SLACK_MS
     if slope > limit and min(slope, _slope_ms(subject, own)) > limit:
-        raise CandidateError(
-            Status.TIMING_NOT_CREDIBLE,
+        raise ClocksDisagreeError(
+            claimed, slope,
             f"{claimed:.4f} ms by the device's clock, but each further call takes {slope:.4f} ms by "
             "the judge's",
-        )
+        )  # fmt: skip
 
 
 def _fastest_ratio(samples: Mapping[str, _Samples]) -> float:
@@ -203,9 +227,8 @@ def _check_credible(own: _Samples, *, ours: bool) -> None:
     if min(own.time_ms) <= 0.0:
         raise CandidateError(Status.TIMING_NOT_CREDIBLE, f"a block took no time at all: {_UNDONE}")
     if not ours and wall > 3.0 * device and wall > _LAUNCH_BOUND_MS:
-        raise CandidateError(
-            Status.TIMING_NOT_CREDIBLE,
-            f"{device:.4f} ms by the device's clock, {wall:.4f} ms by the judge's",
+        raise ClocksDisagreeError(
+            device, wall, f"{device:.4f} ms by the device's clock, {wall:.4f} ms by the judge's"
         )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kopt.testing.backend import BackendContract
     from kopt.testing.diagnosing import JudgeContract, ProfilerContract
     from kopt.testing.format import FormatContract
+    from kopt.testing.llm import LlmContract
     from kopt.testing.plugin import PluginContract
     from kopt.testing.search import SearchContract
     from kopt.testing.strategy import StrategyCase, StrategyContract
@@ -31,6 +32,7 @@ _HOME = {
     "BackendContract": "backend",
     "FormatContract": "format",
     "JudgeContract": "diagnosing",
+    "LlmContract": "llm",
     "PluginContract": "plugin",
     "ProfilerContract": "diagnosing",
     "SearchContract": "search",
@@ -43,6 +45,7 @@ __all__ = [
     "BackendContract",
     "FormatContract",
     "JudgeContract",
+    "LlmContract",
     "PluginContract",
     "ProfilerContract",
     "SearchContract",

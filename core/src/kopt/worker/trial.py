@@ -22,6 +22,7 @@ from kopt.worker.process import CandidateProcess
 
 _call_ids = itertools.count(1)
 _EMPTY_ORDERS = 5
+_TRACED_CALLS = 5
 _GARBAGE = 0xFF
 _OBSERVING_SECONDS = 30.0
 """What starting a device's tracer may take beyond the call."""
@@ -190,6 +191,18 @@ class TimedTrial:
                 self._inputs[self._turn].restore()
             _, device_ms = self._order_ms(launches, device_clock=True, warm=warm)
         return BlockTime(max(wall_ms - self._empty_ms, 0.0), device_ms)
+
+    def traced_ms(self) -> float | None:
+        """Return what the kernels of one call take by a trace, made in another process.
+
+        None where the device has no tracer, or saw no kernel. Raises CandidateError.
+        """
+        with self._trial.twin() as twin:
+            timeline = twin.timeline(self._inputs[0], _TRACED_CALLS)
+            twin.release(self._inputs[0])
+        if timeline is None or not timeline.kernels:
+            return None
+        return sum(each.duration_us for each in timeline.kernels) / 1e3 / timeline.calls
 
     def fresh_block(self, launches: int, seed: int) -> tuple[InputSet, CallClaim]:
         """Run a block like any other, but one input set has new content; return its results.
