@@ -153,3 +153,17 @@ def test_an_endpoint_that_is_not_there_is_red(
     endpoint = rows()["LLM endpoint"]
     assert endpoint.state == "fail"
     assert "127.0.0.1:9" in endpoint.detail
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:9", "host:bad"])
+def test_a_password_in_the_url_is_not_shown(
+    distributions: Any, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    distributions.hide_others()
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://someone:hunter2@{place}/v1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    endpoint = rows()["LLM endpoint"]
+    assert endpoint.state == "fail"
+    assert place in endpoint.detail
+    assert "hunter2" not in endpoint.detail
+    assert "someone" not in endpoint.detail

@@ -220,7 +220,8 @@ def test_what_an_earlier_part_spent_counts(bench: Callable[..., Bench]) -> None:
 
 
 def test_the_user_is_warned_once_at_half_and_at_four_fifths(bench: Callable[..., Bench]) -> None:
-    found = bench(budget=Budget(tokens=1000, usd=100))
+    free = Price(model="m", input_usd=0.0, output_usd=0.0)
+    found = bench(budget=Budget(tokens=1000, usd=100), price=free)
     for n in range(9):
         found.ask(str(n))
     assert found.said == [
@@ -233,11 +234,20 @@ def test_money_that_cannot_be_counted_ends_the_asking(bench: Callable[..., Bench
     def unpriced(asked: CompletionRequest) -> Completion:
         return Completion(text="x", model="new", usage=USED)
 
-    found = bench(unpriced, budget=Budget(usd=5.0))
+    known = Price(model="old", input_usd=1.0, output_usd=1.0)
+    found = bench(unpriced, budget=Budget(usd=5.0), price=known)
     assert found.ask("a") == ["x"]
     assert found.ask("b") == ["stopped"]
     assert found.model.stopped is not None
     assert "price of model 'new' is unknown" in found.model.stopped
+
+
+def test_a_role_without_a_price_is_not_asked_where_money_is_limited(
+    bench: Callable[..., Bench],
+) -> None:
+    found = bench(budget=Budget(usd=5.0))
+    assert found.ask("a", "b") == ["budget", "budget"]
+    assert found.plugin.asked == []
 
 
 @pytest.mark.parametrize("kind", ["unavailable", "timeout", "rate-limited"])

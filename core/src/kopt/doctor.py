@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import platform
 import re
@@ -127,18 +128,28 @@ def _llm() -> Check:
     if url is None and not has_key:
         return Check(name="LLM endpoint", state="warn", detail="none configured: not needed",
                      fix="set OPENAI_BASE_URL, and OPENAI_API_KEY where the server wants one")  # fmt: skip
-    place = url or "https://api.openai.com/v1"
+    given = url or "https://api.openai.com/v1"
+    secret = given.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    place = given.replace(f"{secret}@", "", 1) if secret else given
     try:
-        with urllib.request.urlopen(f"{place.rstrip('/')}/models", timeout=_LLM_SECONDS) as answer:
+        with urllib.request.urlopen(f"{given.rstrip('/')}/models", timeout=_LLM_SECONDS) as answer:
             return Check(name="LLM endpoint", state="ok", detail=f"{place} answers {answer.status}")
     except urllib.error.HTTPError as error:
         if error.code in {401, 403} and has_key:
             return Check(name="LLM endpoint", state="ok", detail=f"{place} answers; it wants a key")
         return Check(name="LLM endpoint", state="fail", detail=f"{place} answers {error.code}",
                      fix="check OPENAI_BASE_URL and OPENAI_API_KEY")  # fmt: skip
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        return Check(name="LLM endpoint", state="fail", detail=f"{place}: {error}",
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+        said = _without(str(error), secret)
+        return Check(name="LLM endpoint", state="fail", detail=f"{place}: {said}",
                      fix="start the server, or correct OPENAI_BASE_URL")  # fmt: skip
+
+
+def _without(text: str, secret: str) -> str:
+    """Return a text without the name and the password of a URL, nor a part of them."""
+    for part in (secret, *secret.split(":")):
+        text = text.replace(part, "...") if part else text
+    return text
 
 
 def _cache() -> Check:

@@ -211,6 +211,8 @@ class MeteredModel:
 
     def _limit(self, request: CompletionRequest) -> str | None:
         """Return which limit forbids to begin a request now."""
+        if self._budget.usd is not None and self._price(request) is None:
+            return f"budget: money is limited, and no price is known for role {request.role!r}"
         spent, flying = self._spend(), list(self._flying.values())
         feared = Spend(
             tokens=spent.tokens + sum(most_tokens(each) for each in flying),
@@ -218,10 +220,13 @@ class MeteredModel:
         )
         return feared.exceeded(Budget(tokens=self._budget.tokens, usd=self._budget.usd))
 
-    def _most_usd(self, request: CompletionRequest) -> float:
+    def _price(self, request: CompletionRequest) -> Price | None:
         if request.role not in self._prices:
             self._prices[request.role] = self._hooks.kopt_price(request.role)
-        price = self._prices[request.role]
+        return self._prices[request.role]
+
+    def _most_usd(self, request: CompletionRequest) -> float:
+        price = self._price(request)
         if price is None:
             return 0.0
         given = _input_tokens(request) * price.input_usd
