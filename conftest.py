@@ -1,8 +1,9 @@
-"""Tests of one file that share something slow run in one process.
+"""Tests that share something slow run in one process, and no example has a deadline.
 
-Such files mark themselves with ``xdist_group``. pytest-xdist 3.8 puts the mark into a node id that
-pytest 9.2 no longer has, so that its own ``loadgroup`` treats every test alone; and a file's tests
-belong together anyway.
+Files whose tests share something mark themselves with ``xdist_group``. pytest-xdist 3.8 puts the
+mark into a node id that pytest 9.2 no longer has, so that its own ``loadgroup`` treats every test
+alone; and a file's tests belong together anyway. hypothesis would fail an example that took over
+200 ms, as any does on a busy machine.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 _ROOT = Path(__file__).parent
+
+settings.register_profile("kopt", deadline=None)
+settings.load_profile("kopt")
 
 
 @functools.cache

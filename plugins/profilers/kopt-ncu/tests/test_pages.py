@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kopt.errors import PluginError
@@ -27,7 +27,6 @@ _COLUMNS = ["gpu__time_duration.sum", "launch__grid_size", 'odd, "quoted"', "l1t
 _TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"))
 
 
-@settings(deadline=None)
 @given(
     kernels=st.lists(st.tuples(_TEXT, st.tuples(*[_CELLS] * len(_COLUMNS))), min_size=1),
     messages=st.lists(st.sampled_from(["==PROF== Connected to process 1", "start 0", "", "ID,x"])),
@@ -55,7 +54,6 @@ def test_every_cell_comes_back_as_what_it_says(
         assert all(math.isfinite(each.value) for each in kernel.metrics)
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_any_text_after_the_header_is_read_or_refused(text: str) -> None:
     try:

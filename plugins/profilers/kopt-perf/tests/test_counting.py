@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kopt.model.metrics import CALL_METRICS
@@ -60,7 +60,6 @@ def test_cores_of_several_kinds_are_added():
     assert found.missing == () and found.user_only
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=st.sampled_from("0.5;<>:/ucyclestask-\n ")))
 def test_any_text_is_read(text):
     assert read(text).values.keys() <= set(EVENTS.values())

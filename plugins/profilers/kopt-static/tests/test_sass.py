@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kopt_static import ptx, sass
@@ -75,7 +75,6 @@ def cuobjdump(name, lines):
 
 
 @pytest.mark.parametrize("form", [nvdisasm, cuobjdump])
-@settings(deadline=None)
 @given(name=names, lines=known.filter(bool))
 def test_every_instruction_counts_once_for_what_it_is(form, name, lines):
     found = sass.kernels("a heading\n" + form(name, lines))
@@ -91,14 +90,12 @@ def test_every_instruction_counts_once_for_what_it_is(form, name, lines):
     assert found[name].barriers == (3 if form is nvdisasm else None)
 
 
-@settings(deadline=None)
 @given(first=known.filter(bool), second=known.filter(bool))
 def test_kernels_of_one_listing_do_not_mix(first, second):
     both = sass.kernels(nvdisasm("one", first) + nvdisasm("two", second))
     assert both == sass.kernels(nvdisasm("one", first)) | sass.kernels(nvdisasm("two", second))
 
 
-@settings(deadline=None)
 @given(lines=known.filter(bool))
 def test_both_forms_say_the_same(lines):
     one, other = sass.kernels(nvdisasm("k", lines))["k"], sass.kernels(cuobjdump("k", lines))["k"]
@@ -106,14 +103,12 @@ def test_both_forms_say_the_same(lines):
     assert one.opcodes == other.opcodes
 
 
-@settings(deadline=None)
 @given(lines=known.filter(bool))
 def test_functions_that_are_no_kernels_are_left_out(lines):
     function = nvdisasm("helper", lines).replace("STO_CUDA_ENTRY ", "")
     assert list(sass.kernels(function + nvdisasm("k", lines))) == ["k"]
 
 
-@settings(deadline=None)
 @given(text=st.text(alphabet=st.sampled_from("/*0af LDG.BRA;{}@!P:`()\n\t,RZ_$.section text")))
 def test_any_text_is_read(text):
     for parse in (sass.kernels, ptx.kernels):
@@ -121,7 +116,6 @@ def test_any_text_is_read(text):
             assert code.metrics["static_instructions"] >= 0
 
 
-@settings(deadline=None)
 @given(lines=known.filter(bool), cut=st.integers(min_value=0))
 def test_a_truncated_listing_counts_no_more(lines, cut):
     whole = nvdisasm("k", lines)
