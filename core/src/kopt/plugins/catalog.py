@@ -30,6 +30,7 @@ FIRST_PARTY = {
     "backend.torch": "kopt-torch",
     "backend.triton": "kopt-triton",
     "executor.ray": "kopt-ray",
+    "judge.llm": "kopt-rewrite",
     "judge.roofline": "kopt-roofline",
     "llm.mailbox": "kopt-mailbox",
     "llm.openai": "kopt-openai",

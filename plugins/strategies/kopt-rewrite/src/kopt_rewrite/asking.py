@@ -1,0 +1,147 @@
+"""Asks for code: all at once, reads the answers, and follows up once what cannot be used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kopt.errors import KernelFileError
+from kopt.logs import get_logger
+from kopt.metering import estimated_tokens
+from kopt.model.completion import Completion, CompletionRequest, Message
+from kopt.model.fingerprint import fingerprint
+from kopt.model.kernel_file import parse_kernel
+from kopt_rewrite.lineage import STRATEGY, plain
+from kopt_rewrite.outcomes import shortened
+from kopt_rewrite.rendering import sections_of
+from kopt_rewrite.replies import Outcome, Policy, Reading, Wanted, read_reply
+from kopt_rewrite.situation import language_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kopt.model.candidate import Candidate
+    from kopt_rewrite.rendering import Prompt
+    from kopt_rewrite.round import Asker
+
+_QUOTED = 6_000
+"""Characters of an unusable answer that its follow-up shows."""
+_log = get_logger(__name__)
+
+
+class Order(NamedTuple):
+    """Code that is asked for, and whose it is."""
+
+    prompt: Prompt
+    wanted: Wanted
+    role: str
+    idea: str
+    """The idea's text with its mark."""
+    parents: tuple[str, ...] = ()
+    sample: int = 0
+    temperature: float | None = None
+
+    def request(self, tokens: int) -> CompletionRequest:
+        """Return the request; its purpose is the idea, to which it is credited."""
+        return CompletionRequest(
+            messages=self.prompt.messages, role=self.role, purpose=plain(self.idea),
+            max_tokens=tokens, sample=self.sample, temperature=self.temperature,
+        )  # fmt: skip
+
+
+def candidates_of(asker: Asker, orders: Sequence[Order]) -> list[Candidate]:
+    """Return the kernels that a model writes to some orders, each kernel once.
+
+    Raises RunPausedError where an answer has still to be written.
+    """
+    if not orders:
+        return []
+    tokens = asker.round.options.code_tokens
+    requests = [order.request(tokens) for order in orders]
+    readings = _readings(asker, orders, requests)
+    again = [
+        (order, _follow_up(asker, request, found))
+        for order, request, found in zip(orders, requests, readings, strict=True)
+        if found and found[0].policy in {Policy.RETRY, Policy.REPAIR}
+    ]
+    second = _readings(asker, [order for order, _ in again], [request for _, request in again])
+    pairs = [*zip(orders, readings, strict=True),
+             *zip([order for order, _ in again], second, strict=True)]  # fmt: skip
+    return _distinct(
+        _candidate(order, found[0])
+        for order, found in pairs
+        if found is not None and found[0].usable
+    )
+
+
+def prefetch(asker: Asker, orders: Sequence[Order]) -> None:
+    """Begin to ask for code that may be wanted in the next round."""
+    tokens = asker.round.options.code_tokens
+    if orders:
+        asker.llm.prefetch([order.request(tokens) for order in orders])
+
+
+def tell(asker: Asker, request: CompletionRequest, outcome: str, *, usable: bool) -> None:
+    """Say once what an answer turned out to be."""
+    if request.id not in asker.told:
+        asker.told.add(request.id)
+        asker.llm.was(request, outcome, usable=usable)
+
+
+def _readings(
+    asker: Asker, orders: Sequence[Order], requests: list[CompletionRequest]
+) -> list[tuple[Reading, str] | None]:
+    """Return each answer's reading with its text; None where there is no answer."""
+    found: list[tuple[Reading, str] | None] = []
+    answers = asker.llm.complete(requests) if requests else []
+    for order, request, answer in zip(orders, requests, answers, strict=True):
+        if not isinstance(answer, Completion):
+            _log.info("no_answer", role=request.role, kind=answer.kind, detail=answer.detail)
+            found.append(None)
+            continue
+        reading = read_reply(answer.text, order.wanted, finish=answer.finish)
+        tell(asker, request, str(reading.outcome), usable=reading.usable)
+        found.append((reading, answer.text))
+    return found
+
+
+def _follow_up(
+    asker: Asker, request: CompletionRequest, found: tuple[Reading, str] | None
+) -> CompletionRequest:
+    """Return a request that says what was wrong with an answer, within the prompt's budget."""
+    assert found is not None
+    reading, text = found
+    facts = {
+        "outcome": str(reading.outcome), "language": language_name(asker.round.target.language),
+        "detail": reading.detail.rstrip(".")[:1_000] or "there is no kernel file in it",
+    }  # fmt: skip
+    asked = "\n\n".join(section.text for section in sections_of("retry", facts))
+    used = estimated_tokens(request.characters + len(asked) + 64)
+    room = max(0, asker.round.options.prompt_tokens - used) * 3
+    shown = reading.source if reading.policy is Policy.REPAIR else text
+    if reading.outcome is Outcome.EMPTY or not shown.strip():
+        shown = "(nothing)"
+    quoted = Message(role="assistant", content=shortened(shown, min(_QUOTED, room)) or "(nothing)")
+    return request.model_copy(
+        update={"messages": (*request.messages, quoted, Message(role="user", content=asked)),
+                "role": "repair" if reading.policy is Policy.REPAIR else request.role}
+    )  # fmt: skip
+
+
+def _candidate(order: Order, reading: Reading) -> Candidate | None:
+    try:
+        return parse_kernel(
+            reading.source, order.wanted.language, parents=order.parents, strategy=STRATEGY,
+            idea=order.idea,
+        )  # fmt: skip
+    except KernelFileError as error:  # read_reply has seen to it; a file is never worth a crash
+        _log.warning("kernel_refused", detail=str(error))
+        return None
+
+
+def _distinct(found: Iterable[Candidate | None]) -> list[Candidate]:
+    """Return candidates without doubles, the first of each."""
+    kept: dict[str, Candidate] = {}
+    for candidate in found:
+        if candidate is not None:
+            kept.setdefault(fingerprint(candidate), candidate)
+    return list(kept.values())

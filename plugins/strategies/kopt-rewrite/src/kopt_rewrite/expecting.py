@@ -1,0 +1,75 @@
+"""What a run would ask of a language model, before anything is asked."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kopt.metering import estimated_tokens
+from kopt.model.completion import ExpectedCalls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kopt.model.budget import Budget
+    from kopt_rewrite.round import Round
+
+ROUNDS = 4
+"""Of improvements, where no number of trials is set."""
+_MOST_ROUNDS = 100
+_FAILING = 0.5
+"""Part of the candidates that are assumed to need a repair."""
+_KERNEL = 2_000
+"""Tokens of a kernel that is not written yet."""
+_EVIDENCE = 800
+_DIAGNOSIS = 1_200
+
+
+def expected_calls(round_: Round, budget: Budget) -> Iterator[ExpectedCalls]:
+    """Yield the requests by role: prompts as they are for this problem, kernels of usual length.
+
+    Answers count with what is usual, not with the most that they may have.
+    """
+    options = round_.options
+    knowledge = round_.knowledge()
+    prompt = round_.prompt("first", attempt=1, knowledge=knowledge)
+    first = estimated_tokens(len(prompt.text))
+    later = min(first + _KERNEL + _DIAGNOSIS, options.prompt_tokens)
+    rounds = _rounds(round_, budget.trials)
+    code = min(_KERNEL, options.code_tokens)
+    said = f"{rounds} rounds of improvements"
+    analyses = math.ceil(rounds * options.width / options.ideas)
+    written = rounds * options.width
+    if options.attempts:
+        yield ExpectedCalls(
+            role="code", calls=options.attempts, input_tokens=first, output_tokens=code,
+            basis=f"{options.attempts} first kernels",
+        )  # fmt: skip
+    yield ExpectedCalls(
+        role="analysis", calls=analyses, input_tokens=later,
+        output_tokens=min(1_000, options.analysis_tokens),
+        basis=f"{said}, {options.ideas} ideas at a time",
+    )  # fmt: skip
+    yield ExpectedCalls(
+        role="code", calls=written, input_tokens=later, output_tokens=code,
+        basis=f"{said}, {options.width} ideas each",
+    )  # fmt: skip
+    if options.repairs:
+        yield ExpectedCalls(
+            role="repair", calls=math.ceil(_FAILING * (options.attempts + written)),
+            input_tokens=min(first + _KERNEL + _EVIDENCE, options.prompt_tokens),
+            output_tokens=code, basis="every second kernel fails once",
+        )  # fmt: skip
+    if options.reflect and analyses > 1:
+        yield ExpectedCalls(
+            role="reflection", calls=analyses - 1, input_tokens=_EVIDENCE + _DIAGNOSIS,
+            output_tokens=min(400, options.analysis_tokens), basis="before each further analysis",
+        )  # fmt: skip
+
+
+def _rounds(round_: Round, trials: int | None = None) -> int:
+    """Return how many rounds of improvements a number of trials makes."""
+    if trials is None:
+        return ROUNDS
+    left = max(0, trials - round_.options.attempts)
+    return min(_MOST_ROUNDS, math.ceil(left / (round_.options.width * (1 + _FAILING))))

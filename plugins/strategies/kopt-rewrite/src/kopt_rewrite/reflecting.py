@@ -1,0 +1,78 @@
+"""Lessons from what was expected and what was measured, one request a span of evaluations."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from kopt.model.completion import Completion, CompletionRequest
+from kopt_rewrite.asking import tell
+from kopt_rewrite.ideas import objects_in, one_line
+from kopt_rewrite.lineage import analyses, mark_of, plain, prefix
+from kopt_rewrite.outcomes import observed, result, shortened
+
+if TYPE_CHECKING:
+    from kopt.model.evaluation import Evaluation
+    from kopt.model.history import History
+    from kopt_rewrite.round import Asker
+
+_MOST_OUTCOMES = 12
+_MOST_LESSONS = 4
+_DETAIL = 800
+
+
+def lessons_at(asker: Asker, analysed: int) -> list[str]:
+    """Return the lessons of the first ``analysed`` evaluations, the latest last, each once.
+
+    Evaluations between two analyses are one span, and one request: of those asked for earlier the
+    answers are remembered, so that a round asks for the newest span's alone.
+    """
+    options = asker.round.options
+    if not options.reflect:
+        return []
+    history = prefix(asker.round.history, analysed)
+    points = [*[each for each in analyses(history) if each < analysed], analysed]
+    spans = [span for span in pairwise(points) if _outcomes(history, *span)]
+    requests = [_request(asker, history, *span) for span in spans[-options.lessons :]]
+    answers = asker.llm.complete(requests) if requests else []
+    found: dict[str, None] = {}
+    for request, answer in zip(requests, answers, strict=True):
+        if isinstance(answer, Completion):
+            lessons = read_lessons(answer.text)
+            tell(asker, request, "lessons" if lessons else "no-lessons", usable=bool(lessons))
+            found |= dict.fromkeys(lessons)
+    return list(found)
+
+
+def read_lessons(text: str) -> list[str]:
+    """Return the lessons of an answer, at most a few; [] where there are none. Never raises."""
+    found: list[str] = []
+    for item in objects_in(text):
+        listed = item.get("lessons")
+        values = listed if isinstance(listed, list) else [item.get("lesson")]
+        found += [said for said in (one_line(value, 400) for value in values) if said]
+    return found[:_MOST_LESSONS]
+
+
+def _outcomes(history: History, begin: int, end: int) -> list[Evaluation]:
+    span = list(history)[begin:end]
+    return [each for each in span if mark_of(each) is not None][-_MOST_OUTCOMES:]
+
+
+def _request(asker: Asker, history: History, begin: int, end: int) -> CompletionRequest:
+    facts = [_facts(each, history) for each in _outcomes(history, begin, end)]
+    prompt = asker.round.prompt("reflector", outcomes=facts, count=_MOST_LESSONS)
+    return CompletionRequest(
+        messages=prompt.messages, role="reflection", purpose="lessons",
+        max_tokens=asker.round.options.analysis_tokens,
+    )  # fmt: skip
+
+
+def _facts(evaluation: Evaluation, history: History) -> dict[str, object]:
+    failed = evaluation.measurement is None
+    return {
+        "idea": plain(evaluation.candidate.idea),
+        "result": result(evaluation, history),
+        "observed": observed(evaluation, history),
+        "detail": shortened(evaluation.detail, _DETAIL).strip() if failed else "",
+    }
