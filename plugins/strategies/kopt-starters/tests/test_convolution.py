@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import runpy
 from pathlib import Path
@@ -133,6 +134,32 @@ def test_float16(graph_of, body, order):
         assert "PRECISION" not in candidate.knobs
 
 
+CHOSEN = {
+    "conv2d(x, w, b, padding=1)": ((2, 17, 5, 6), (5, 17, 3, 3)),
+    "conv_transpose2d(x, w, padding=(0, 2))": ((1, 19, 3, 7), (19, 9, 2, 4)),
+    "conv3d(x, w, b, stride=(2, 1, 1), groups=2)": ((1, 40, 5, 3, 9), (6, 20, 2, 3, 4)),
+    "conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1)": ((2, 17, 3, 4), (17, 33, 3, 2)),
+    "conv_transpose2d(x, w, stride=(2, 3), dilation=(2, 1))": ((1, 18, 4, 3), (18, 35, 2, 4)),
+    "conv_transpose1d(x, w, b, stride=4, groups=2)": ((2, 8, 7), (8, 5, 9)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", CHOSEN)
+def test_every_layout_of_a_copy_with_channels_last(graph_of, body):
+    shapes = with_bias(body, *CHOSEN[body])
+    names = ", ".join(shapes)
+    graph = graph_of(f"def reference({names}): return F.{body}", **shapes)
+    function, arguments = eval(f"lambda {names}: F.{body}", {"F": F}), drawn(shapes.values())
+    candidates = [each for each in propose(graph) if "channels last" in each.idea]
+    assert candidates
+    for candidate in candidates:
+        layouts = [candidate.knobs[name].choices for name in ("COPY", "NEAR", "JOIN")]
+        for copy, near, join in itertools.product(*layouts):
+            more = {"COPY": copy, "NEAR": near, "JOIN": join, "ORDER": "channels", "PIXELS": 16}
+            got = CHECK.interpreted(candidate, *arguments, **small(candidate) | more)
+            assert_right(got, function, arguments)
+
+
 def geometry(transposed):
     """Extents that have a result: input, kernel, stride, padding, dilation, output padding."""
     side = st.tuples(st.integers(1, 7), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3),
@@ -190,16 +217,16 @@ def test_separable(graph_of, body, dtype):
 
 def test_other_shapes_and_layouts(graph_of):
     shapes = {"x": (2, 33, 9, 9), "w": (5, 33, 3, 3)}
-    (candidate,) = propose(graph_of("def reference(x, w): return F.conv2d(x, w)", **shapes))
     x, w = drawn([(1, 6, 13, 35), (3, 7, 35, 2)])
     x, w = x.permute(0, 3, 2, 1), w.permute(1, 2, 3, 0)
     w = w[:, :, :2]
     assert not x.is_contiguous() and not w.is_contiguous()
-    got = CHECK.interpreted(candidate, x, w, **small(candidate))
-    assert_right(got, lambda x, w: F.conv2d(x, w), [x, w])
-    with pytest.raises(ValueError, match="only"):
-        CHECK.interpreted(candidate, x[:, :, :1], w)
-    assert CHECK.interpreted(candidate, x[:0], w).shape == (0, 7, 12, 4)
+    for candidate in propose(graph_of("def f(x, w): return F.conv2d(x, w)", **shapes)):
+        got = CHECK.interpreted(candidate, x, w, **small(candidate))
+        assert_right(got, lambda x, w: F.conv2d(x, w), [x, w])
+        with pytest.raises(ValueError, match="only"):
+            CHECK.interpreted(candidate, x[:, :, :1], w)
+        assert CHECK.interpreted(candidate, x[:0], w).shape == (0, 7, 12, 4)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +266,8 @@ def test_values_that_are_not_finite_stay_where_they_belong(graph_of):
         graph = graph_of(f"def reference(x, w): return F.{body}", **shapes)
         exact = eval(f"F.{body}", {"F": F, "x": x, "w": w})
         for candidate in propose(graph):
-            got = CHECK.interpreted(candidate, x, w, **small(candidate))
+            alone = {"NEAR": 1} if "NEAR" in candidate.knobs else {}
+            got = CHECK.interpreted(candidate, x, w, **small(candidate), **alone)
             assert torch.equal(got.isfinite(), exact.isfinite())
 
 

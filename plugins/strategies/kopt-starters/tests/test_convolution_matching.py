@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,13 +29,24 @@ def ideas(graph):
 @pytest.mark.parametrize(
     ("body", "x", "w", "expected"),
     [
-        ("conv2d(x, w)", (2, 64, 9, 9), (8, 64, 3, 3), ["tap by tap"]),
-        ("conv2d(x, w)", (2, 16, 9, 9), (8, 16, 3, 3), ["tap by tap", "in one"]),
-        ("conv2d(x, w)", (2, 3, 9, 9), (8, 3, 3, 3), ["in one"]),
+        ("conv2d(x, w)", (2, 64, 9, 9), (8, 64, 3, 3), ["channels last", "tap by tap"]),
+        ("conv2d(x, w)", (2, 16, 9, 9), (8, 16, 3, 3), ["channels last", "tap by tap", "in one"]),
+        ("conv2d(x, w)", (2, 3, 9, 9), (8, 3, 3, 3), ["channels last", "in one"]),
         ("conv2d(x, w)", (2, 64, 9, 9), (8, 64, 1, 1), ["layout as it is"]),
         ("conv2d(x, w, groups=64)", (2, 64, 9, 9), (64, 1, 3, 3), ["direct"]),
-        ("conv_transpose2d(x, w)", (2, 64, 9, 9), (64, 8, 3, 3), ["tap by tap"]),
-        ("conv_transpose2d(x, w, stride=2)", (2, 64, 9, 9), (64, 8, 3, 3), ["by phases"]),
+        ("conv_transpose2d(x, w)", (2, 64, 9, 9), (64, 8, 3, 3), ["channels last", "tap by tap"]),
+        (
+            "conv_transpose2d(x, w, stride=2)",
+            (2, 64, 9, 9),
+            (64, 8, 3, 3),
+            ["all phases in one", "by phases, channels last", "by phases"],
+        ),
+        (
+            "conv_transpose2d(x, w, stride=2)",
+            (2, 64, 9, 9),
+            (64, 32, 3, 3),
+            ["by phases, channels last", "by phases"],
+        ),
     ],
 )
 def test_what_is_proposed(graph_of, body, x, w, expected):
@@ -70,7 +82,7 @@ def test_a_separable_one_is_no_other_chain(graph_of):
         return ideas(graph_of(f"def reference(x, w, p): return {body}", **{**shapes, **more}))
 
     assert [idea.split(",")[0] for idea in found("groups=8", "")] == [
-        "separable convolution in one kernel", "separable convolution"]  # fmt: skip
+        "separable convolution", "separable convolution in one kernel"]  # fmt: skip
     assert found("groups=8", ", stride=2") == []
     assert found("groups=8", ", padding=1") == []
     assert found("groups=8", "", p=(4, 8, 2, 1)) == []
@@ -120,6 +132,22 @@ def test_defaults_compile_for_sm_90(graph_of, body, dtype, x, w):
             assert used.spill_bytes is not None and used.spill_bytes <= 64
             if kernel.metadata.name in ("_implicit_gemm", "_fused"):
                 assert "wgmma" in kernel.asm["ptx"] or "mma.sync" in kernel.asm["ptx"]
+            if kernel.metadata.name == "_product_of_taps":
+                assert "wgmma" in kernel.asm["ptx"]
+                assert any(copy in kernel.asm["ptx"] for copy in ("cp.async.bulk", "cp.async.cg"))
+            if kernel.metadata.name in ("_implicit_gemm", "_product_of_taps"):
+                assert min(pixels_of_stores(kernel.asm["ttgir"])) >= 32
+
+
+def pixels_of_stores(text):
+    """Pixels that a warp stores of one channel at once: the first dimension of what is stored."""
+    layouts = set(re.findall(r"tt\.store .*<\d+x\d+x!tt\.ptr<\w+>, (#\w+)>", text))
+    kinds = re.findall(
+        r"(#\w+) = #ttg\.blocked<.*sizePerThread = \[(\d+), \d+\], threadsPerWarp = \[(\d+), \d+\]",
+        text,
+    )
+    found = {name: int(each) * int(lanes) for name, each, lanes in kinds}
+    return [found[layout] for layout in layouts]
 
 
 def test_the_direct_kernel_reads_each_row_of_its_input_once(graph_of):

@@ -6,7 +6,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kopt_starters.graph import Value
+from kopt.model.problem import (
+    ArgumentInfo,
+    Operand,
+    OperatorCall,
+    TensorInfo,
+    WorkloadSignature,
+)
+from kopt_starters.graph import Graph, Value
 
 
 @pytest.fixture
@@ -98,3 +105,26 @@ def test_the_result_is_not_what_stands_last_but_what_has_its_form(of):
     graph = of("return F.max_pool1d(x, 3)", x=(2, 3, 9))
     assert graph.result.dtype == "float32"
     assert graph.result.shape == (2, 3, 3)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_number_that_the_reference_holds(known):
+    """As ``torch.minimum(x, torch.tensor(0.5))``, where a trace says which number it is."""
+    x = TensorInfo(name="x", dtype="float32", shape=(3,))
+    number = Operand(value=0.5) if known else Operand(tensor="%1")
+    lift = OperatorCall(name="aten.lift_fresh.default", inputs=("%1",), outputs=("%2",),
+                        shapes=((),), operands=(number,), dtypes=("float32",))  # fmt: skip
+    given = (Operand(tensor="x"), Operand(tensor="%2"))
+    least = OperatorCall(name="aten.minimum.default", inputs=("x", "%2"), outputs=("%3",),
+                         shapes=((3,),), operands=given, dtypes=("float32",))  # fmt: skip
+    call = WorkloadSignature(
+        arguments=(ArgumentInfo(name="x", kind="tensor", tensor=x),),
+        outputs=(x.model_copy(update={"name": "out0"}),), compulsory_bytes=24, trace=(lift, least),
+    )  # fmt: skip
+    graph = Graph.of(call)
+    if not known:
+        assert graph is None
+        return
+    assert [node.operator for node in graph.nodes] == ["scalar_tensor", "minimum"]
+    assert graph.nodes[0].given == (0.5,)
+    assert graph.result.name == "%3"

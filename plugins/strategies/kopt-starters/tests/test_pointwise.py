@@ -104,6 +104,21 @@ def test_functions_are_accurate_in_float16(graph_of, body):
     check(graph_of, body, [(7, 37)], torch.float16)
 
 
+@pytest.mark.parametrize("body", ["torch.tanh(x)", "F.softplus(x)", "F.gelu(x)", "torch.expm1(x)"])
+def test_functions_for_16_bits_are_off_by_no_more_than_rounding(graph_of, body):
+    x = torch.cat(
+        [torch.logspace(-3, 0.8, 500), -torch.logspace(-3, 0.6, 500), torch.zeros(1)]
+    ).half()
+    (candidate,) = propose(graph_of(f"def f(x): return {body}", dtype="float16", x=tuple(x.shape)))
+    exact = reference(body)(x.double())
+    got = CHECK.interpreted(candidate, x).double()
+    assert bool(((got - exact).abs() <= 2.0**-11 * 1.07 * exact.abs() + 2.0**-25).all())
+    odd = torch.tensor([float("nan"), float("inf"), float("-inf"), 6e4, -6e4, -0.0]).half()
+    (candidate,) = propose(graph_of(f"def f(x): return {body}", dtype="float16", x=(6,)))
+    got, exact = CHECK.interpreted(candidate, odd), reference(body)(odd.double()).half()
+    assert torch.equal(got.nan_to_num(7), exact.nan_to_num(7))
+
+
 @pytest.mark.parametrize("body", BROADCAST)
 def test_broadcast_and_moved_arguments(graph_of, body):
     check(graph_of, body, BROADCAST[body], torch.float32, BLOCK=256)

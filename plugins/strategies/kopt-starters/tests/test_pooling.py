@@ -17,13 +17,14 @@ F = torch.nn.functional
 CHECK = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("checking.py"))))
 
 CASES = {
-    "F.max_pool1d(x, 8, stride=1, padding=4, dilation=3)": (1, 3, 70),
+    "F.max_pool1d(x, 8, stride=1, padding=4, dilation=3)": (1, 3, 72),
     "F.max_pool1d(x, 3)": (5, 11),
-    "F.avg_pool1d(x, 8, stride=1, padding=4)": (1, 3, 70),
+    "F.avg_pool1d(x, 8, stride=1, padding=4)": (1, 3, 72),
     "F.max_pool2d(x, 4, stride=1, padding=1)": (1, 2, 10, 37),
     "F.max_pool2d(x, (2, 3), stride=(3, 2), padding=(1, 0), dilation=(2, 1), ceil_mode=True)": (
         2, 3, 12, 24),
     "F.max_pool2d(x, 3, stride=2, padding=1)": (2, 7, 8),
+    "F.max_pool2d(x, 3, stride=1, padding=1)": (2, 5, 16),
     "F.avg_pool2d(x, 11)": (1, 2, 23, 64),
     "F.avg_pool2d(x, 3, stride=2, padding=1, ceil_mode=True)": (2, 2, 8, 10),
     "F.avg_pool2d(x, (3, 4), stride=(1, 3), padding=(1, 2), count_include_pad=False)": (2, 2, 7, 19),
@@ -47,7 +48,7 @@ def reference(body):
 def test_results_are_those_of_float64(graph_of, body):
     shape = CASES[body]
     candidates = propose(graph_of(f"def reference(x): return {body}", x=shape))
-    assert len(candidates) == (1 if "11" in body or "pool1d(x, 8" in body else 2)
+    assert len(candidates) >= 2
     x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
     exact = reference(body)(x.double())
     for candidate in candidates:
@@ -57,7 +58,7 @@ def test_results_are_those_of_float64(graph_of, body):
             CHECK.assert_accurate(CHECK.interpreted(candidate, x, **values), exact, 4)
 
 
-@pytest.mark.parametrize("body", list(CASES)[3:4] + list(CASES)[6:7])
+@pytest.mark.parametrize("body", list(CASES)[3:4] + list(CASES)[7:8])
 def test_float16_and_other_layouts(graph_of, body):
     shape = CASES[body]
     graph = graph_of(f"def reference(x): return {body}", dtype="float16", x=shape)

@@ -41,6 +41,7 @@ def proposed(graph_of):
 def structure(candidate) -> str:
     """Return the word by which a candidate's kernel is told."""
     kernels = {
+        "_packed(_pack_left": "packed", "warp_specialize=True": "specialised",
         "_parts[": "split", "_strips[": "vector", "tl.make_tensor_descriptor": "descriptors",
         "_walk[": "persistent", "_tiles[": "tiles", "_scaled[": "diagonal",
     }  # fmt: skip
@@ -76,6 +77,7 @@ PRODUCTS = {
     "a @ b.T": ((37, 19), (41, 19)),
     "a.T @ b.T": ((19, 37), (41, 19)),
     "torch.bmm(a, b)": ((3, 17, 19), (3, 19, 23)),
+    "torch.bmm(a, b) ": ((3, 17, 64), (3, 64, 24)),
     "a @ b  ": ((2, 3, 17, 19), (2, 3, 19, 23)),
     "a @ b   ": ((2, 17, 19), (19, 23)),
     "torch.einsum('bijl,lk->bijk', a, b)": ((2, 3, 5, 19), (19, 33)),
@@ -108,6 +110,50 @@ def test_products_are_right(proposed, expression):
     assert len({structure(each) for each in candidates}) >= 2
     for candidate in candidates:
         check(candidate, expression, arguments, **small(candidate))
+
+
+PACKED = [
+    "a @ b", "a.T @ b.T", "torch.bmm(a, b)", "a @ b   ", "torch.tril(a @ b, -3)",
+    "torch.einsum('bqhd,bkhd->bhqk', a, b)", "F.gelu(a @ b) * c + d", "F.linear(a, b, c)",
+]  # fmt: skip
+
+
+@pytest.fixture
+def packing(monkeypatch):
+    """Have operands laid out anew however small they are."""
+    monkeypatch.setattr("kopt_starters.families.products.packing_pays", lambda sizes: True)
+
+
+@pytest.mark.parametrize("expression", PACKED)
+def test_products_of_limbs_are_right(proposed, packing, expression):
+    shapes = PRODUCTS[expression]
+    candidate = proposed(expression.strip(), *shapes)[0]
+    assert structure(candidate) == "packed"
+    check(candidate, expression, drawn(*shapes), **small(candidate))
+
+
+def test_limbs_are_summed_in_pieces_where_depth_is_long(proposed, packing):
+    shapes = (37, 263), (263, 41)
+    candidate = proposed("a @ b", *shapes)[0]
+    for values in ({}, small(candidate)):
+        check(candidate, "a @ b", drawn(*shapes), **values)
+    assert CHECK.interpreted(candidate, torch.ones(5, 0), torch.ones(0, 7)).sum() == 0
+
+
+def test_limbs_loaded_by_warps_of_their_own(proposed, packing):
+    for shapes in (((128, 24), (24, 130)), ((130, 150), (150, 128))):
+        candidate = proposed("a @ b", *shapes)[0]
+        assert "warp_specialize=True" in candidate.source
+        check(candidate, "a @ b", drawn(*shapes), BLOCK_M=64, BLOCK_N=64, PROGRAMS=3)
+
+
+def test_limbs_take_the_largest_values_and_nan(proposed, packing):
+    candidate = proposed("a @ b", (2, 2), (2, 2))[0]
+    largest = 0.9999 * torch.finfo(torch.float32).max
+    got = CHECK.interpreted(candidate, torch.tensor([[largest, 0], [torch.nan, 1]]), torch.eye(2))
+    assert got[0, 0] == pytest.approx(largest, rel=1e-6)
+    assert got[0, 1] == 0
+    assert got[1].isnan().all()
 
 
 DEEP = {
@@ -188,6 +234,31 @@ def test_products_are_right_in_float16(proposed, expression):
         assert [structure(each) for each in candidates] == ["descriptors", "tiles", "persistent"]
     for candidate in candidates:
         check(candidate, expression, arguments, **small(candidate))
+
+
+def test_warps_of_their_own_load(proposed):
+    shapes = (128, 24), (24, 256)
+    candidates = proposed("a @ b", *shapes, units=NO_UNITS, dtype="float16")
+    assert [structure(each) for each in candidates[:2]] == ["specialised", "descriptors"]
+    check(candidates[0], "a @ b", drawn(*shapes, dtype=torch.float16), **small(candidates[0]))
+
+
+def test_descriptors_take_matrices_below_each_other(proposed):
+    shapes = (3, 40, 64), (3, 64, 48)
+    candidate = proposed("a @ b", *shapes, units=NO_UNITS, dtype="float16")[0]
+    assert structure(candidate) == "descriptors"
+    check(candidate, "a @ b", drawn(*shapes, dtype=torch.float16), **small(candidate))
+    others = drawn((3, 40, 24), (3, 24, 48), dtype=torch.float16)
+    with pytest.raises(ValueError, match="only"):
+        CHECK.interpreted(candidate, *others, **small(candidate))
+
+
+def test_wide_tiles_are_written_in_halves_where_rows_are_not_aligned(proposed):
+    shapes = (40, 24), (24, 301)
+    candidate = proposed("a @ b", *shapes, units=NO_UNITS, dtype="float16")[0]
+    assert "HALVES=narrow" in candidate.source
+    values = small(candidate) | {"BLOCK_N": 256}
+    check(candidate, "a @ b", drawn(*shapes, dtype=torch.float16), **values)
 
 
 @pytest.mark.parametrize("expression", ["a @ b", "a.T @ b.T", "torch.triu(a @ b)"])

@@ -230,7 +230,7 @@ AHEAD = [
     ("rms_norm strided", (112, 64, 512 * 512), "float32"),
     ("rms_norm strided weighted", (16, 1000, 1000), "bfloat16"),
     ("softmax", (4096, 4096), "float16"),
-    ("softmax", (4096, 393216), "float32"),
+    ("softmax", (4096, 131072), "float32"),
     ("softmax strided", (16, 4096, 1000), "bfloat16"),
     ("layer_norm affine", (4096, 5120), "float16"),
     ("layer_norm affine", (16, 1 << 20), "float32"),

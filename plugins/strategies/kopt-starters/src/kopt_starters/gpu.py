@@ -98,33 +98,32 @@ def _persistent_knobs(layout: Layout) -> dict[str, Knob]:
 
 
 def _looped_suits(layout: Layout) -> bool:
-    return layout.rowwise and layout.count > 4096
+    # Reductions with programs that wait for one another do better on longer rows.
+    return layout.rowwise and 4096 < layout.count <= 1 << 17 and not _split_suits(layout)
 
 
 def _looped_knobs(layout: Layout) -> dict[str, Knob]:
-    blocks = _powers(1024, min(16384, power_of_two(layout.count)))
-    return {"BLOCK": _nearest(8192, blocks), "num_warps": _nearest(16, [4, 8, 16, 32])}
+    blocks = _powers(1024, min(32768, power_of_two(layout.count)))
+    block = 16384 if layout.itemsize == 2 else 4096
+    warps = 32 if layout.itemsize == 2 else 16
+    return {"BLOCK": _nearest(block, blocks), "num_warps": _nearest(warps, [4, 8, 16, 32])}
 
 
 def _split_suits(layout: Layout) -> bool:
-    nbytes = layout.outer * layout.count * layout.itemsize
-    spills = layout.count > _REGISTER_TILE and nbytes > layout.device.cache_bytes
-    scarce = layout.outer < layout.device.units
-    return layout.rowwise and layout.count >= 16384 and (spills or scarce)
+    return layout.rowwise and layout.count >= 16384 and layout.outer < 2 * layout.device.units
 
 
 def _split_knobs(layout: Layout) -> dict[str, Knob]:
+    rows, most = max(1, layout.outer), power_of_two(layout.count) // 4096
+    wanted = power_of_two(-(-64 * layout.device.units // rows))
+    pieces = sorted({max(1, min(most, 1024, size)) for size in (wanted // 4, wanted // 2, wanted)})
     fit = max(1, layout.device.cache_bytes // 2 // (layout.count * layout.itemsize))
-    groups = sorted({min(layout.outer, max(1, size)) for size in (fit // 2, fit, 2 * fit)})
-    rows = min(fit, layout.outer)
-    wanted = power_of_two(-(-4 * layout.device.units // rows))
-    most = power_of_two(layout.count) // 4096
-    pieces = sorted({max(1, min(most, size)) for size in (wanted // 2, wanted, wanted * 2)})
     return {
-        "PIECES": _nearest(max(1, min(most, wanted)), pieces),
-        "GROUP": _nearest(rows, groups),
-        "BLOCK": _nearest(4096, [2048, 4096, 8192]),
-        "num_warps": _nearest(8, [8, 16]),
+        "PIECES": _nearest(max(1, min(most, 1024, wanted)), pieces),
+        # A launch for a few rows at a time costs more than a second read of all of them does.
+        "GROUP": _nearest(rows, sorted({min(rows, fit), rows})),
+        "BLOCK": _nearest(4096, [1024, 2048, 4096, 8192]),
+        "num_warps": _nearest(8, [4, 8, 16]),
     }
 
 
@@ -136,7 +135,8 @@ def _columns_knobs(layout: Layout) -> dict[str, Knob]:
     tile, widest = power_of_two(layout.count), max(16, power_of_two(layout.inner))
     blocks = _powers(16, min(widest, 1024, max(16, _REGISTER_TILE // tile)))
     knob = _nearest(max(16, 8192 // tile), blocks[-5:])
-    return {"BLOCK": knob, "num_warps": _warps(int(knob.default) * tile, 32)}
+    # Reads of 16 bytes for a thread, several rows of them.
+    return {"BLOCK": knob, "num_warps": _warps(int(knob.default) * tile, 128 // layout.itemsize)}
 
 
 def _columns_loop(layout: Layout) -> bool:
@@ -156,7 +156,7 @@ def _columns_loop_knobs(layout: Layout) -> dict[str, Knob]:
 
 
 def _sum_knobs(
-    layout: Layout, rows: list[int], blocks: list[int], programs: int
+    layout: Layout, rows: list[int], blocks: list[int], programs: int, warps: int = 4
 ) -> dict[str, Knob]:
     """Knobs of a sum whose default tiles make ``programs`` programs before they share work."""
     wanted = power_of_two(4 * layout.device.units // max(1, programs))
@@ -166,7 +166,7 @@ def _sum_knobs(
         "ROWS": _nearest(rows[len(rows) // 2], rows),
         "BLOCK": _nearest(blocks[len(blocks) // 2], blocks),
         "PARTS": _nearest(max(1, min(most, wanted)), parts),
-        "num_warps": _nearest(4, [4, 8]),
+        "num_warps": _nearest(warps, [4, 8]),
     }
 
 
@@ -177,10 +177,11 @@ def _row_sum_knobs(layout: Layout) -> dict[str, Knob]:
 
 
 def _column_sum_knobs(layout: Layout) -> dict[str, Knob]:
-    widest = max(64, min(256, power_of_two(layout.inner)))
+    widest = max(64, min(128, power_of_two(layout.inner)))
     blocks = _powers(max(32, widest // 4), widest)
     programs = layout.outer * -(-layout.inner // blocks[len(blocks) // 2])
-    return _sum_knobs(layout, [8, 16, 32], blocks, programs)
+    # Four elements of a tile for a thread.
+    return _sum_knobs(layout, [8, 16, 32], blocks, programs, 8)
 
 
 SUM_STRUCTURES = (

@@ -169,6 +169,8 @@ class _Reader:
         except KeyError:
             return False
         outputs = self._outputs(call)
+        if name == "lift_fresh" and given and not isinstance(given[0], Value):
+            name = "scalar_tensor"  # of a number that the reference holds
         self.nodes.append(Node(name.removesuffix("_"), overload, given, named, outputs))
         return True
 

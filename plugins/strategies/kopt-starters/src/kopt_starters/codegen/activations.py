@@ -45,9 +45,9 @@ def _gelu(call: Call) -> str:
     x = call.floating(0, "self")
     if call.node.argument(1, "approximate", "none") == "tanh":
         # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x**3)
-        twice = 2 * math.sqrt(2 / math.pi)
-        return f"{x} / (1.0 + tl.exp(-{twice!r} * ({x} + 0.044715 * {x} * {x} * {x})))"
-    return f"0.5 * {x} * (1.0 + tl.erf({x} * {math.sqrt(0.5)!r}))"
+        a = -2 * math.sqrt(2 / math.pi) * math.log2(math.e)
+        return f"{x} / (1.0 + tl.exp2({x} * ({a!r} + {0.044715 * a!r} * ({x} * {x}))))"
+    return f"_gelu({x})"
 
 
 def _softplus(call: Call) -> str:
@@ -127,7 +127,7 @@ ACTIVATIONS: dict[str, Rule] = {
     "relu6": of_x("_smaller(tl.where({x} < 0, 0.0, {x}), 6.0)"),
     "selu": _selu,
     "sigmoid": of_x("_sigmoid({x})"),
-    "silu": of_x("{x} / (1.0 + tl.exp(-{x}))"),
+    "silu": of_x("{x} / (1.0 + tl.exp2({x} * -1.4426950408889634))"),
     "smooth_l1_loss": _huber("beta", divided=True),
     "softplus": _softplus,
     "softshrink": _shrunk(

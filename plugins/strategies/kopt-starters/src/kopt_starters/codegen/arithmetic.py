@@ -181,7 +181,7 @@ ARITHMETIC: dict[str, Rule] = {
     "erf": of_x("tl.erf({x})"),
     "exp": of_x("_exp({x})"),
     "exp2": of_x("tl.exp2({x})"),
-    "exp_below": of_x("tl.exp({x})"),  # of what is never above 0
+    "exp_below": of_x("tl.exp2({x} * 1.4426950408889634)"),  # of what is never above 0
     "expm1": of_x("_expm1({x})"),
     "floor": of_x("tl.floor({x})"),
     "full_like": _constant(None),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from kopt_starters.codegen.short_functions import SHORT
+
 _EXPM1 = '''
 @triton.jit
 def _expm1(x):
@@ -35,31 +37,44 @@ def _log1p(x):
 _TANH = '''
 @triton.jit
 def _tanh(x):
-    """(e - 1) / (e + 1) with e = exp(2 |x|), from _expm1 where |x| is small."""
-    a = tl.minimum(tl.abs(x), 20.0)
-    small = _expm1(tl.minimum(a, 0.25) * 2.0)
-    t = tl.where(a <= 0.25, small / (small + 2.0), 1.0 - 2.0 / (tl.exp(a * 2.0) + 1.0))
-    return tl.where(x != x, x, tl.where(x < 0, -t, t))
+    """1 - 2 / (exp(2 |x|) + 1), below 0.55 a minimax polynomial in x x (relative error 1e-9)."""
+    a, s = tl.abs(x), x * x
+    p = s * -0.006282466729864441 + 0.021077753395352488
+    p = (p * s - 0.05385385664227649) * s + 0.13332601672054545
+    small = x + x * (s * (p * s - 0.333333180452458))
+    large = 1.0 - 2.0 / (tl.exp2(a * 2.8853900817779268) + 1.0)
+    return tl.where(a < 0.55, small, tl.where(x < 0, -large, large))
 '''
 _SIGMOID = """
 @triton.jit
 def _sigmoid(x):
-    return 1.0 / (1.0 + tl.exp(-x))
+    return 1.0 / (1.0 + tl.exp2(x * -1.4426950408889634))
 """
 _MISH = '''
 @triton.jit
 def _mish(x):
     """x tanh(log(1 + exp(x))) = x (e e + 2 e) / (e e + 2 e + 2), in e = exp(-|x|) for x > 0."""
-    e = tl.exp(-tl.abs(x))
+    e = tl.exp2(tl.abs(x) * -1.4426950408889634)
     above = tl.where(x > 0, 1.0 + 2.0 * e, e * e + 2.0 * e)
     return x * (above / (above + tl.where(x > 0, 2.0 * e * e, 2.0)))
 '''
 _SOFTPLUS = '''
 @triton.jit
 def _softplus(x):
-    """log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))."""
-    return tl.where(x > 0, x, 0.0) + tl.where(x != x, x, _log1p(tl.exp(-tl.abs(x))))
+    """log(1 + exp(x)) = max(x, 0) + log(1 + e), e = exp(-|x|): e times a minimax polynomial."""
+    e = _exp(-tl.abs(x))
+    p = e * -0.0033387308787566684 + 0.020277770463740564
+    p = (p * e - 0.057759144793273695) * e + 0.10684537265035027
+    p = (p * e - 0.15353277903508358) * e + 0.19692454877418397
+    p = (p * e - 0.24957347151214704) * e + 0.33330275670647763
+    p = (p * e - 0.4999991418148509) * e + 0.9999999960139832
+    return tl.where(x > 0, x, 0.0) + e * p
 '''
+_GELU = """
+@triton.jit
+def _gelu(x):
+    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+"""
 _LARGER = '''
 @triton.jit
 def _larger(a, b):
@@ -92,11 +107,21 @@ _XLOGY = '''
 @triton.jit
 def _xlogy(x, y):
     """x log(y), and 0 where x is 0 whatever y is, but for NaN."""
-    return tl.where(y != y, y, tl.where(x == 0, 0.0, x * tl.log(tl.where(x == 0, 1.0, y))))
+    return tl.where((x == 0) & (y == y), 0.0, x * tl.log(y))
+'''
+_WAIT = '''
+@triton.jit
+def _wait_for_all(arrived, PIECES: tl.constexpr):
+    """Count this program in, and return once all PIECES of them are: what they stored is there."""
+    tl.debug_barrier()
+    count = tl.atomic_add(arrived, 1, sem="acq_rel") + 1
+    while count < PIECES:
+        count = tl.atomic_add(arrived, 0, sem="acquire")
 '''
 HELPERS = {
     "_exp": _EXP,
     "_expm1": _EXPM1,
+    "_gelu": _GELU,
     "_larger": _LARGER,
     "_log1p": _LOG1P,
     "_mish": _MISH,
@@ -106,17 +131,22 @@ HELPERS = {
     "_smaller": _SMALLER,
     "_softplus": _SOFTPLUS,
     "_tanh": _TANH,
+    "_wait_for_all": _WAIT,
     "_xlogy": _XLOGY,
 }
 """By name, each with the decorator; a kernel's module needs triton and tl imported."""
 
 
-def helpers_for(text: str) -> str:
-    """Return the functions that Triton lines call, and what those call, in order of definition."""
+def helpers_for(text: str, *, short: bool = False) -> str:
+    """Return the functions that Triton lines call, and what those call, in order of definition.
+
+    ``short`` asks for those that are exact enough for results of 16 bits.
+    """
+    known = {**HELPERS, **SHORT} if short else HELPERS
     wanted: set[str] = set()
     looking = [text]
     while looking:
-        called = set(re.findall(r"(?<!\w)_[a-z]\w*(?=[(,)])", looking.pop())) & set(HELPERS)
-        looking += [HELPERS[name] for name in called - wanted]
+        called = set(re.findall(r"(?<!\w)_[a-z]\w*(?=[(,)])", looking.pop())) & set(known)
+        looking += [known[name] for name in called - wanted]
         wanted |= called
-    return "\n".join(HELPERS[name] for name in sorted(wanted))
+    return "\n".join(known[name] for name in sorted(wanted))

@@ -45,9 +45,9 @@ def _extreme(kind: str) -> Rewrite:
         if parts.node.overload != "dim":
             raise NotCoveredError(f"{kind}.{parts.node.overload}")
         dims, dtype = dims_of(parts), "float32" if "float" in x.dtype else "int64"
-        best, index = parts.reduce(f"arg{kind}", x, dims, (dtype, "int64"))
-        parts.finish(best, outputs[0])
-        return parts.finish(index, outputs[1])
+        # Two reductions: what nobody asks for is not done, and positions cost more than extremes.
+        parts.finish(parts.reduce(kind, x, dims, (dtype,))[0], outputs[0])
+        return parts.finish(parts.reduce(f"arg{kind}", x, dims, (dtype, "int64"))[1], outputs[1])
 
     return rewrite
 

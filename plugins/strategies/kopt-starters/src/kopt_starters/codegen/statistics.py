@@ -17,6 +17,11 @@ _HIGHEST = {"float": 'float("inf")', "int": "9223372036854775807"}
 _TYPES: dict[Kind, str] = {"float": "float32", "int": "int64", "bool": "int32"}
 
 
+def _power(exponent: str) -> str:
+    """Return exp of what is never above 0, without the care that results below 2**-126 need."""
+    return f"tl.exp2(({exponent}) * 1.4426950408889634)"
+
+
 @dataclass(frozen=True)
 class Statistic:
     """One reduction over the second dimension of tiles. Its states have one variable each.
@@ -77,11 +82,12 @@ class Statistic:
             return [taken, f"{a} = {a} {'|' if self.kind == 'any' else '&'} {value}"]
         lines = [f"{value} = {x.to(self.of)}"]
         if self.kind in ("argmax", "argmin"):
-            sign = ">" if self.kind == "argmax" else "<"
+            # What is not worse is better, or a NaN; the first NaN stays.
+            worse = "<=" if self.kind == "argmax" else ">="
             return [
                 *lines,
-                f"{a}_better = inside & (({value} {sign} {a}) | ({b} < 0)"
-                f" | (({value} != {value}) & ({a} == {a})))",
+                f"{a}_worse = ({value} {worse} {a}) | ({a} != {a})",
+                f"{a}_better = inside & (({a}_worse == 0) | ({b} < 0))",
                 f"{b} = tl.where({a}_better, {index}, {b})",
                 f"{a} = tl.where({a}_better, {value}, {a})",
             ]
@@ -98,11 +104,12 @@ class Statistic:
                 *lines,
                 f"{a}_top = tl.maximum({a}, {value})",
                 *self._shift(f"{a}_top", f"{a}_shift"),
-                f"{b} = {b} * tl.exp({a} - {a}_shift) + tl.exp({value} - {a}_shift)",
+                f"{b} = {b} * {_power(f'{a} - {a}_shift')} + {_power(f'{value} - {a}_shift')}",
                 f"{a} = {a}_top",
             ]
-        joined = {"sum": "{a} + {x}", "prod": "{a} * {x}", "max": "_larger({a}, {x})",
-                  "min": "_smaller({a}, {x})"}  # fmt: skip
+        nan = "propagate_nan=tl.PropagateNan.ALL"
+        joined = {"sum": "{a} + {x}", "prod": "{a} * {x}", "max": f"tl.maximum({{a}}, {{x}}, {nan})",
+                  "min": f"tl.minimum({{a}}, {{x}}, {nan})"}  # fmt: skip
         return [*lines, f"{a} = {joined[self.kind].format(a=a, x=value)}"]
 
     def _shift(self, top: str, name: str) -> list[str]:
@@ -134,7 +141,7 @@ class Statistic:
             return [
                 f"{a}_top = tl.max({a}, axis=1)[:, None]",
                 *self._shift(f"{a}_top", f"{a}_shift"),
-                f"{b} = tl.sum({b} * tl.exp({a} - {a}_shift), axis=1)[:, None]",
+                f"{b} = tl.sum({b} * {_power(f'{a} - {a}_shift')}, axis=1)[:, None]",
                 f"{a} = {a}_top",
             ]
         return self._merged_extreme(a, b)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -63,7 +63,7 @@ class Tiles:
                 lines += each.statistic.update(each.states, term, "r")
                 lines += self._merged(each, "r_in.to(tl.float32)", "(REDUCED * 1.0)")
         term = writer.value(self.step.result, self.step.places)
-        lines += [*writer.lines[done:], self._store(term)]
+        lines += [*writer.lines[done:], *self._store(term)]
         return self._kernel("whole", [], lines)
 
     def plain(self) -> str:
@@ -77,7 +77,7 @@ class Tiles:
             "stop = REDUCED",
             *self._tile("tl.program_id(0) % blocks * BLOCK"),
             *writer.lines,
-            self._store(term),
+            *self._store(term),
         ]
         return self._kernel("plain", [], lines)
 
@@ -91,47 +91,49 @@ class Tiles:
 
     def part(self, level: int) -> str:
         """Return a kernel whose programs leave states of one level for a PIECE of their rows."""
-        lines = [*self._rows(first=True), *self._piece(), *self._combined(range(level))]
+        lines = [*self._rows(), *self._piece(), *self._combined(range(level))]
         lines += self._sweep(level, "PIECE", "(tl.maximum(stop - begin, 1) * 1.0)")
         reductions = self.step.at_level(level)
         at = "k * PARTS + tl.program_id(1)"
         for state in self._states(reductions):
             lines.append(f"tl.store({state}_parts + {at}, {state}, mask=k_in)")
         buffers = self._buffers(r for r in self.step.reductions if r.level <= level)
-        return self._kernel(f"part{level}", [*buffers, "first"], lines)
+        return self._kernel(f"part{level}", [*buffers], lines)
 
     def finish(self) -> str:
         """Return the kernel that merges all states and writes the result."""
-        lines = [*self._rows(first=True), *self._piece(), *self._combined(range(self.step.levels))]
+        lines = [*self._rows(), *self._piece(), *self._combined(range(self.step.levels))]
         lines += self._finish("PIECE")
-        return self._kernel("finish", [*self.buffers, "first"], lines)
+        return self._kernel("finish", [*self.buffers], lines)
 
     def _kernel(self, kind: str, extra: Sequence[str], lines: Sequence[str]) -> str:
         sizes = ["KEPT", "REDUCED", "ROWS", "BLOCK"]
         if kind.startswith(("part", "finish")):
             sizes += ["PARTS", "PIECE"]
+        if kind in ("waiting", "sweeping"):
+            sizes += ["PIECES", "PARTS", "PIECE"]
         constants = [f"{size}: tl.constexpr" for size in sizes]
         parameters = ", ".join([*self.arguments, "out", *self.scalars, *extra, *constants])
-        once = '(do_not_specialize=["first"])' if "first" in extra else ""
-        return f"\n@triton.jit{once}\ndef _{kind}{self.name}({parameters}):\n{indented(lines)}\n"
+        return f"\n@triton.jit\ndef _{kind}{self.name}({parameters}):\n{indented(lines)}\n"
 
     @property
     def _wide(self) -> str:
         sizes = [self.step.result.elements, *(load.argument.elements for load in self.step.loads)]
         return ".to(tl.int64)" if max(sizes) >= _INT32 else ""
 
-    def _rows(self, *, first: bool = False) -> list[str]:
-        program = "(tl.program_id(0) + first)" if first else "tl.program_id(0)"
+    def _rows(self) -> list[str]:
         return [
-            f"k = ({program}{self._wide} * ROWS + tl.arange(0, ROWS))[:, None]",
+            f"k = (tl.program_id(0){self._wide} * ROWS + tl.arange(0, ROWS))[:, None]",
             "k_in = k < KEPT",
         ]
 
     def _tile(self, start: str) -> list[str]:
         begin = "" if start == "0" else f"{start} + "
         return [
-            f"r = ({begin}tl.arange(0, BLOCK)[None, :]){self._wide}",
+            f"tile = {start}",
+            f"r = {begin}tl.arange(0, BLOCK)[None, :]",
             f"r_in = r < {'REDUCED' if start == '0' else 'stop'}",
+            *(["r = r.to(tl.int64)"] if self._wide else []),
             "inside = k_in & r_in",
         ]
 
@@ -198,7 +200,7 @@ class Tiles:
     def _finish(self, span: str) -> list[str]:
         writer = self._writer("w", last=self.step.full)
         term = writer.value(self.step.result, self.step.places)
-        lines = [*writer.lines, self._store(term)]
+        lines = [*writer.lines, *self._store(term)]
         if not self.step.full:
             return lines
         # Backwards: what was read last is still in the cache.
@@ -206,7 +208,7 @@ class Tiles:
         inner = [back, *self._tile("back"), *lines]
         return [f"for step in range(0, {span}, BLOCK):", *(f"    {line}" for line in inner)]
 
-    def _store(self, term: Term) -> str:
+    def _store(self, term: Term) -> list[str]:
         where = self._coordinates()
         steps = {axis: step for axis, step in self.step.steps.items() if axis in where}
         mask = "inside" if self.step.full else "k_in"
@@ -214,7 +216,28 @@ class Tiles:
         at = f"{offset(steps, where)} + {'k * 0' if not self.step.full else 'k * 0 + r * 0'}"
         once = ', eviction_policy="evict_first"' if self.step.full and self.step.reductions else ""
         value = f"({term.text}).to(out.dtype.element_ty)"
-        return f"tl.store(out + ({at}), {value}, mask={mask}{once})"
+        return [f"tl.store(out + ({at}), {value}, mask={mask}{once})"]
+
+    def _coarse(self, moving: Mapping[Axis, int], where: Mapping[Axis, str]) -> tuple[int, str]:
+        """Return how many reduced elements a read is the same for, and where it is read for them.
+
+        1 where it moves with each; tiles begin at multiples of BLOCK, at ``tile``.
+        """
+        accesses = [self.step.steps, *(load.strides for load in self.step.loads)]
+        groups = merged(self.step.reduced, accesses)
+        extents = [prod(axis.extent for axis in group) for group in groups]
+        used = [n for n, group in enumerate(groups) if group[-1] in moving]
+        unit = prod(extents[max(used) + 1 :]) if used else 1
+        lasts = [Axis(extent) for extent in extents]
+        texts = parts_of(lasts, f"tl.minimum(tile, {prod(extents) - 1})")
+        coarse = {
+            g[-1]: texts[last] for g, last in zip(groups, lasts, strict=True) if last in texts
+        }
+        return unit, offset(moving, {**where, **coarse}) if unit > 1 else ""
+
+    def _whole_access(self, at: str) -> tuple[str, str]:
+        """Return where, and with which mask, an argument is read that has rows and columns."""
+        return at, "inside"
 
     def _coordinates(self) -> dict[Axis, str]:
         accesses = [self.step.steps, *(load.strides for load in self.step.loads)]
@@ -234,10 +257,18 @@ class Tiles:
         def load(wanted: Load) -> Term:
             moving = {axis: s for axis, s in wanted.strides.items() if s and axis in where}
             by_k, by_r = bool(kept & set(moving)), bool(reduced & set(moving))
-            mask = "inside" if by_k and by_r else "k_in" if by_k else "r_in"
-            once = ', eviction_policy="evict_first"' if last and mask == "inside" else ""
-            at = f"{wanted.pointer} + {offset(moving, where)}"
-            text = f"tl.load({at}, mask={mask}, other=0{once})"
+            at, mask = offset(moving, where), "k_in" if by_k else "r_in"
+            once = ""
+            if by_k and by_r:
+                once = ', eviction_policy="evict_first"' if last else ""
+                at, mask = self._whole_access(at)
+            text = f"tl.load({wanted.pointer} + {at}, mask={mask}, other=0{once})"
+            unit, coarse = self._coarse(moving, where)
+            if unit > 1:  # the same for all of a tile that does not go beyond a unit
+                text = (
+                    f"(tl.load({wanted.pointer} + {coarse} + k * 0, mask=k_in, other=0)"
+                    f" if {unit} % BLOCK == 0 else {text})"
+                )
             if not moving:
                 text = f"tl.load({wanted.pointer})"
             return writer.assign(*as_loaded(text, wanted.argument.dtype))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 _PLAIN = {
     "product": """\
     target = out + out_image * (GROUPS * COUT * area)
-    target = target + (out_channel * area + (out_d * EXTENT[1] + out_h) * EXTENT[2] + out_w)
+    at = out_channel * area + (out_d * EXTENT[1] + out_h) * EXTENT[2] + out_w
+    target = _along_pixels(target, at, clear)
     tl.store(target, total.to(out.dtype.element_ty), mask=mask)""",
     "lanes": """\
         target = out + image.to(tl.int64) * (EXTENT[0] * EXTENT[1] * EXTENT[2])
@@ -86,6 +87,7 @@ def _lines(task: Convolution, tail: Epilogue, indent: int, spread: str) -> str:
         # A lane's own coordinates are vectors, those of its program are not.
         coordinates = [f"({name} + out_w * 0)" for name in coordinates]
     lines, found = tail.lines("total", coordinates)
-    where = f"out + ({tail.offset(coordinates)}) + {spread}"
+    at = f"({tail.offset(coordinates)}) + {spread}"
+    where = f"_along_pixels(out, {at}, clear)" if indent == 4 else f"out + {at}"
     lines = [*lines, f"tl.store({where}, {found}.to(out.dtype.element_ty), mask=mask)"]
     return "\n".join(f"{' ' * indent}{line}" for line in lines)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _UNROLLED = 512
 """Multiply-adds per lane that a direct kernel may be unrolled to."""
-_FEW_CHANNELS = 16
+FEW_CHANNELS = 16
 """Below, taps and channels are one dimension of the product: a tensor core's depth is filled."""
 
 
@@ -22,11 +22,12 @@ def power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-def _powers(low: int, high: int) -> list[int]:
+def powers(low: int, high: int) -> list[int]:
+    """Return the powers of two within both bounds."""
     return [1 << n for n in range(16) if low <= 1 << n <= high]
 
 
-def _knob(wanted: int, choices: list[int]) -> Knob:
+def knob(wanted: int, choices: list[int]) -> Knob:
     """Return a knob whose default is the choice nearest to ``wanted`` in ratio."""
     default = min(choices, key=lambda c: (max(c, wanted) / min(c, wanted), c))
     return Knob(default=default, choices=tuple(choices))
@@ -34,9 +35,9 @@ def _knob(wanted: int, choices: list[int]) -> Knob:
 
 def flattenings(task: Convolution) -> list[bool]:
     """Whether taps and channels are one dimension of the product; both where either may win."""
-    if task.taps == 1 or task.cin >= 2 * _FEW_CHANNELS:
+    if task.taps == 1 or task.cin >= 2 * FEW_CHANNELS:
         return [False]
-    return [True] if task.cin < _FEW_CHANNELS else [False, True]
+    return [True] if task.cin < FEW_CHANNELS else [False, True]
 
 
 def direct_suits(task: Convolution) -> bool:
@@ -54,7 +55,7 @@ def fused_suits(deep: Convolution, point: Convolution) -> bool:
 def _tile(task: Convolution, device: Device) -> dict[str, Knob]:
     """Knobs of a tile of channels x pixels that tensor cores compute."""
     widest = max(16, min(128, power_of_two(task.cout)))
-    channels = _knob(widest, _powers(max(16, widest // 4), widest))
+    channels = knob(widest, powers(max(16, widest // 4), widest))
     blocks = task.groups * -(-task.cout // int(channels.default))
     wide = 256 if widest == 32 else 128
     pixels = next(
@@ -63,12 +64,12 @@ def _tile(task: Convolution, device: Device) -> dict[str, Knob]:
     warps = 8 if int(channels.default) * pixels >= 64 * 128 else 4
     return {
         "CHANNELS": channels,
-        "PIXELS": _knob(pixels, _powers(max(16, pixels // 2), pixels * 2)),
-        "num_warps": _knob(warps, [4, 8]),
+        "PIXELS": knob(pixels, powers(max(16, pixels // 2), pixels * 2)),
+        "num_warps": knob(warps, [4, 8]),
     }
 
 
-def _order(task: Convolution) -> dict[str, Knob]:
+def order(task: Convolution) -> dict[str, Knob]:
     """Which operand comes first: a tensor core takes 64 rows of it at once."""
     wide = task.itemsize == 4
     first = "pixels" if wide or power_of_two(task.cout) < 64 else "channels"
@@ -81,6 +82,8 @@ def _order(task: Convolution) -> dict[str, Knob]:
 
 def gemm_knobs(task: Convolution, device: Device, flat: bool) -> dict[str, Knob]:
     """Return the knobs of the product over channels and taps."""
+    if task.pointwise and light(task):
+        return _pointwise_knobs(task)
     deep = 32 if task.itemsize == 4 else 64
     most = max(16, min(deep, power_of_two(task.cin * (task.taps if flat else 1))))
     tile = _tile(task, device)
@@ -89,9 +92,35 @@ def gemm_knobs(task: Convolution, device: Device, flat: bool) -> dict[str, Knob]
     wanted = min(32 if flat else deep, fit)
     return {
         **tile,
-        "DEPTH": _knob(wanted, _powers(max(16, most // 2), most)),
-        **_order(task),
-        "num_stages": _knob(3, [2, 3, 4]),
+        "DEPTH": knob(wanted, powers(max(16, most // 2), most)),
+        **order(task),
+        "num_stages": knob(3, [2, 3, 4]),
+    }
+
+
+def light(task: Convolution) -> bool:
+    """Whether a product of few channels is bounded by memory's rate, not by tensor cores."""
+    return task.cin < 128
+
+
+def _pointwise_knobs(task: Convolution) -> dict[str, Knob]:
+    """Return the knobs of a pointwise convolution of few channels: memory's rate bounds it.
+
+    float32 pixels come with their channels far apart, as a warpgroup's product does not take
+    them; that of two warps does, and copies them on the way.
+    """
+    wide = task.itemsize == 4
+    channels = max(16, min(128, power_of_two(task.cout)))
+    most = max(16, min(64, power_of_two(task.cin)))
+    orders = order(task)
+    orders["ORDER"] = Knob(default="pixels" if wide else "channels", choices=("channels", "pixels"))
+    return {
+        "CHANNELS": knob(channels, powers(max(16, channels // 4), channels)),
+        "PIXELS": knob(64 if wide else 128, [32, 64, 128]),
+        "num_warps": knob(2 if wide else 4, [2, 4, 8]),
+        "DEPTH": knob(min(32, most), powers(max(16, most // 4), most)),
+        **orders,
+        "num_stages": knob(3, [2, 3, 4]),
     }
 
 
@@ -101,8 +130,8 @@ def fused_knobs(point: Convolution, device: Device) -> dict[str, Knob]:
     return {
         **_tile(point, device),
         # Every element of a step is a convolution of its own: more of them spill.
-        "DEPTH": _knob(16, _powers(max(16, most // 4), most)),
-        **_order(point),
+        "DEPTH": knob(16, powers(max(16, most // 4), most)),
+        **order(point),
     }
 
 
@@ -111,9 +140,9 @@ def direct_knobs(task: Convolution) -> dict[str, Knob]:
     work, width = task.cin * prod(task.kernel), power_of_two(task.extent[2])
     most = max(1, min(16, _UNROLLED // work, task.extent[1]))
     widest = max(32, min(512, width))
-    columns = _knob(256, _powers(max(32, widest // 8), widest))
+    columns = knob(256, powers(max(32, widest // 8), widest))
     return {
-        "ROWS": _knob(min(8, most), _powers(1, most)),
+        "ROWS": knob(min(8, most), powers(1, most)),
         "COLS": columns,
-        "num_warps": _knob(max(1, min(4, int(columns.default) // 64)), [1, 2, 4, 8]),
+        "num_warps": knob(max(1, min(4, int(columns.default) // 64)), [1, 2, 4, 8]),
     }

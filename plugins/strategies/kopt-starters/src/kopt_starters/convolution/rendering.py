@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from kopt_starters.graph import Graph, Value
 
 _ENTRY = "convolution"
-_TAKEN = {"math", "torch", "triton", "tl"}
+_TAKEN = {"math", "torch", "triton", "tl", "TensorDescriptor"}
 
 
-_KINDS = {"direct": "lanes", "gemm": "product", "separable": "product"}
+_KINDS = {"direct": "lanes", "gemm": "product", "last": "product", "separable": "product"}
 """Templates, and how each one's results lie."""
 
 
@@ -95,7 +95,11 @@ def write(
         *(f"    {line}" for line in [*guards, *body]),
     ]
     imports = "import math\n\nimport torch\nimport triton\nimport triton.language as tl"
+    if "last" in parts:
+        imports = f"{imports}\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
     written = [_part(name, end) for name, end in parts.items()]
+    if any(_KINDS[name] == "product" for name in parts):
+        written = [_text("pixels"), *written]
     top = f'{_header(knobs)}\n"""{idea}."""\n\n{imports}'
     source = "\n\n\n".join([top, *helpers, *written, "\n".join(entry)])
     return parse_kernel(f"{source}\n", "triton", strategy="starters", idea=idea)

@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 from kopt_starters.families.attention import AttentionKernels
 from kopt_starters.families.convolution import ConvolutionFamily
 from kopt_starters.families.cross_entropy import CrossEntropy
+from kopt_starters.families.pipeline import Pipeline
 from kopt_starters.families.pointwise import Pointwise
 from kopt_starters.families.pooling import Pooling
 from kopt_starters.families.products import Products
 from kopt_starters.families.reductions import Reductions
 from kopt_starters.families.rotary import Rotary
 from kopt_starters.families.scans import Scans
+from kopt_starters.families.vendor import Vendor, VendorPipeline
 
 if TYPE_CHECKING:
     from kopt_starters.family import Family
 
-FAMILIES: tuple[Family, ...] = (
+_WHOLE: tuple[Family, ...] = (
     Pointwise(),
     Products(),
     Reductions(),
@@ -28,3 +30,5 @@ FAMILIES: tuple[Family, ...] = (
     AttentionKernels(),
     Rotary(),
 )
+FAMILIES: tuple[Family, ...] = (*_WHOLE, Vendor(), VendorPipeline(_WHOLE), Pipeline(_WHOLE))
+"""The last one asks the others for pieces of what none of them computes whole."""

@@ -31,6 +31,10 @@ _NARROW = 256
 """The widest head whose tiles fit on chip whole."""
 _KEYS = 1024
 """Keys of which a program can have all scores in registers."""
+_LONGEST = 16384
+"""Keys of which a program can have one row of scores in registers."""
+_SCRATCH_BYTES = 8 << 30
+"""Memory that scores may take."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,11 @@ class AttentionKernels:
             return []
         head = max(found.q.shape[-1], found.v.shape[-1])
         kernels = [_flash(graph, found)] if head <= _NARROW else []
-        if head > (128 if found.q.dtype == "float32" else _NARROW):
-            kernels.append(_wide(graph, found))
+        single = found.q.dtype == "float32"
+        if head > (128 if single else _NARROW):
+            kernels += (
+                [_apart(graph, found), _wide(graph, found)] if single else [_wide(graph, found)]
+            )
         return [kernel for kernel in kernels if kernel is not None]
 
 
@@ -229,4 +236,23 @@ def _wide(graph: Graph, found: Attention) -> Candidate | None:
     return filled(
         "attention_wide.py.txt", graph, "attention", "attention: whole rows of scores, then v",
         _handed(found), knobs, keys=keys, **_places(found),
+    )  # fmt: skip
+
+
+def _apart(graph: Graph, found: Attention) -> Candidate | None:
+    batch, queries, keys = prod(found.q.shape[:-2]), found.q.shape[-2], found.k.shape[-2]
+    rows = max(16, 1 << (keys - 1).bit_length())
+    if rows > _LONGEST or 4 * batch * queries * keys > _SCRATCH_BYTES or batch >= 2**20:
+        return None
+    knobs = {
+        "BM": choice(128, [64, 128]),
+        "BN": choice(128, [64, 128]),
+        "BK": choice(32, [16, 32]),
+        "PRECISION": _precision(found),
+        "num_stages": choice(3, [2, 3, 4]),
+        "num_warps": choice(8, [4, 8]),
+    }
+    return filled(
+        "attention_apart.py.txt", graph, "attention", "attention: scores, softmax, then v turned",
+        _handed(found), knobs, keys=rows, **_places(found),
     )  # fmt: skip

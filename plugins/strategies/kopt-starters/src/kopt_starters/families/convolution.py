@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kopt_starters.convolution import knobs
+from kopt_starters.convolution import channels_last, knobs
 from kopt_starters.convolution.fusing import PLAIN, ending
 from kopt_starters.convolution.rendering import call, ends, geometry, identifier, same, write
 from kopt_starters.convolution.task import convolution_of
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kopt.model.candidate import Candidate, Knob
     from kopt.model.device import Device, Target
     from kopt_starters.convolution.fusing import Ending
-    from kopt_starters.convolution.task import Convolution
+    from kopt_starters.convolution.task import Convolution, Three
     from kopt_starters.graph import Graph
 
 _PHASES = "transposed convolution by phases, one dense convolution each"
@@ -67,10 +67,40 @@ def _single(
         idea = _idea("direct convolution, rows in registers", end)
         yield write(graph, {"direct": end}, body, declared, idea)
         return
+    copied = _copied(graph, task, end, device)
+    if not task.pointwise:
+        yield from copied
     for flat in knobs.flattenings(task):
         declared = knobs.gemm_knobs(task, device, flat)
         body = [f"return {_gemm(task, x, end, declared, flat)}"]
         yield write(graph, {"gemm": end}, body, declared, _idea(_kind(task, flat), end))
+    if task.pointwise and not knobs.light(task):
+        yield from copied
+
+
+def _copied(
+    graph: Graph, task: Convolution, end: Ending, device: Device
+) -> Iterator[Candidate | None]:
+    """Propose a product over a copy of the input with channels last."""
+    for fold in channels_last.foldings(task):
+        pack = channels_last.packed(task, fold)
+        declared = channels_last.last_knobs(task, device, pack, fold)
+        body = [f"return {_last(task, end, declared, pack, fold)}"]
+        yield write(graph, {"last": end}, body, declared, _idea(_last_kind(task, fold), end))
+
+
+def _last(
+    task: Convolution, end: Ending, declared: dict[str, Knob], pack: Three, fold: bool
+) -> str:
+    tensors = [identifier(task.x), identifier(task.weight), identifier(task.bias)]
+    shape = {**geometry(task, "extra", "groups", "transposed"), "packed": pack, "fold": fold}
+    return call("_last", tensors, {**shape, **ends(end), **_precise(declared)})
+
+
+def _last_kind(task: Convolution, fold: bool) -> str:
+    if fold:
+        return "transposed convolution, channels last, all phases in one product"
+    return f"{_kind(task, False).split(',')[0]}, channels last"
 
 
 def _kind(task: Convolution, flat: bool) -> str:
@@ -87,15 +117,9 @@ def _idea(kind: str, end: Ending) -> str:
 def _pair(
     graph: Graph, deep: Convolution, point: Convolution, end: Ending, device: Device
 ) -> Iterator[Candidate | None]:
-    """Propose both convolutions in one kernel, and one after the other."""
+    """Propose both convolutions one after the other, and in one kernel."""
     if not knobs.fused_suits(deep, point):
         return
-    declared = knobs.fused_knobs(point, device)
-    tensors = [*map(identifier, (deep.x, deep.weight, deep.bias, point.weight, point.bias))]
-    settings = {**geometry(deep), **ends(end), **_precise(declared)}
-    body = [f"return {call('_separable', tensors, settings)}"]
-    idea = _idea("separable convolution in one kernel", end)
-    yield write(graph, {"separable": end}, body, declared, idea)
     if knobs.direct_suits(deep):
         first, then = knobs.direct_knobs(deep), knobs.gemm_knobs(point, device, False)
         renamed = {("DIRECT_WARPS" if n == "num_warps" else n): k for n, k in first.items()}
@@ -107,6 +131,12 @@ def _pair(
         parts = {"direct": PLAIN, "gemm": end}
         idea = _idea("separable convolution, a depthwise kernel and a product", end)
         yield write(graph, parts, body, {**renamed, **then}, idea)
+    declared = knobs.fused_knobs(point, device)
+    tensors = [*map(identifier, (deep.x, deep.weight, deep.bias, point.weight, point.bias))]
+    settings = {**geometry(deep), **ends(end), **_precise(declared)}
+    body = [f"return {call('_separable', tensors, settings)}"]
+    idea = _idea("separable convolution in one kernel", end)
+    yield write(graph, {"separable": end}, body, declared, idea)
 
 
 def _direct(task: Convolution, x: str, end: Ending, passed: dict[str, object]) -> str:

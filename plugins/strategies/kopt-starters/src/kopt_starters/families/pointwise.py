@@ -23,6 +23,7 @@ from kopt_starters.codegen.epilogue import parts_of
 from kopt_starters.codegen.functions import Term
 from kopt_starters.codegen.launcher import IMPORTS, checks, header, indented, opening
 from kopt_starters.codegen.parts import in_parts, result_of
+from kopt_starters.codegen.short_functions import suffice
 from kopt_starters.codegen.steps import Step
 from kopt_starters.codegen.tiles import Tiles
 from kopt_starters.codegen.writer import (
@@ -60,7 +61,7 @@ class Pointwise:
         if target.language != "triton" or result is None:
             return []
         try:
-            plan = _plan(in_parts(graph), result)
+            plan = _plan(in_parts(graph), result, short=suffice(graph))
             sources = {"one pass over a flat range": _source(plan)}
             if plan.broadcast:
                 sources = {"one pass, tiles of rows": _rows_source(plan), **sources}
@@ -78,6 +79,8 @@ class _Plan:
     result: Value
     places: Places
     loads: tuple[Load, ...]
+    short: bool
+    """Functions that are exact enough for 16 bits are so for it."""
 
     @property
     def steps(self) -> dict[Axis, int]:
@@ -143,7 +146,7 @@ def _extent(axes: Sequence[Axis]) -> int:
     return extent
 
 
-def _plan(graph: Graph, result: Value) -> _Plan:
+def _plan(graph: Graph, result: Value, *, short: bool) -> _Plan:
     places = fresh(result.shape)
     before = -1
     while before != len(flat(places)):  # a reshape found late splits what was read before
@@ -157,7 +160,7 @@ def _plan(graph: Graph, result: Value) -> _Plan:
         Writer(graph, load).value(result, places)
     if not loads:
         raise NotCoveredError("a constant")
-    return _Plan(graph, result, places, tuple(loads))
+    return _Plan(graph, result, places, tuple(loads), short)
 
 
 def _knobs(plan: _Plan) -> dict[str, Knob]:
@@ -212,7 +215,7 @@ def _file(plan: _Plan, knobs: Mapping[str, Knob], kernel: str, entry: Sequence[s
             header("pointwise", knobs),
             '"""All of an element-wise reference in one kernel."""\n',
             IMPORTS,
-            helpers_for(kernel),
+            helpers_for(kernel, short=plan.short),
             f"{kernel}\n",
             opening(plan.graph, "pointwise", knobs),
             indented(entry),

@@ -51,6 +51,11 @@ class Pool:
     divisor: int | None
     """What a mean divides by, where that is given."""
 
+    @property
+    def touching(self) -> bool:
+        """Wide windows that do not overlap along a row."""
+        return 4 < self.window[2] <= self.stride[2]
+
 
 class Pooling:
     """Kernels for a reference that is one pooling."""
@@ -62,9 +67,10 @@ class Pooling:
         pool = recognised(graph) if target.language == "triton" else None
         if pool is None:
             return []
-        kinds = [_lanes(graph, pool), _rows(graph, pool)]
-        apart = pool.stride[2] > 1 or prod(pool.window) > 32
-        return [kernel for kernel in (kinds[::-1] if apart else kinds) if kernel is not None]
+        kinds = [_packed(graph, pool), _lanes(graph, pool), _rows(graph, pool)]
+        if not pool.touching and (pool.stride[2] > 1 or prod(pool.window) > 32):
+            kinds.reverse()
+        return [kernel for kernel in kinds if kernel is not None]
 
 
 def recognised(graph: Graph) -> Pool | None:
@@ -137,18 +143,36 @@ def _three(given: Given, dims: int, missing: int = 1) -> Three | None:
     return depth, height, width
 
 
-def _lanes(graph: Graph, pool: Pool) -> Candidate | None:
-    taps = prod(pool.window)
-    if taps > _TAPS:
+def _packed(graph: Graph, pool: Pool) -> Candidate | None:
+    group = 4 if pool.x.dtype == "float32" else 8
+    before = -pool.padding[2] % group
+    reach = before + (group - 1) * pool.stride[2] + (pool.window[2] - 1) * pool.dilation[2] + 1
+    reads = -(-reach // group) * prod(pool.window[:2])
+    if reach > _WIDEST or reads > _TAPS or pool.extents[2] % group:
         return None
-    most = min(pool.pooled[1], _UNROLLED // taps, 8)
-    rows = powers(1, most)
+    most = min(pool.pooled[1], _UNROLLED // reads, 8)
     knobs = {
-        "ROWS": choice(4, rows),
-        "BLOCK": choice(256, [128, 256, 512]),
+        "ROWS": choice(8 if pool.stride[1] < pool.window[1] else 1, powers(1, most)),
+        "BLOCK": choice(128, [64, 128, 256]),
         "num_warps": choice(4, [2, 4, 8]),
     }
-    return _filled(graph, pool, "pool_lanes.py.txt", "columns in lanes, rows unrolled", knobs)
+    idea = "wide reads, several outputs a lane"
+    return _filled(graph, pool, "pool_packed.py.txt", idea, knobs, group=group)
+
+
+def _lanes(graph: Graph, pool: Pool) -> Candidate | None:
+    taps = prod(pool.window)
+    if pool.window[0] * pool.window[2] > _TAPS:
+        return None
+    most = min(pool.pooled[1], max(1, _UNROLLED // taps), 8)
+    block = 256 if not pool.touching else 128 if pool.x.dtype == "float32" else 512
+    knobs = {
+        "ROWS": choice(8, powers(1, most)),
+        "BLOCK": choice(block, [128, 256, 512]),
+        "num_warps": choice(8 if block == 512 else 4, [2, 4, 8]),
+    }
+    idea = "columns in lanes, rows unrolled"
+    return _filled(graph, pool, "pool_lanes.py.txt", idea, knobs, unrolled=_TAPS)
 
 
 def _rows(graph: Graph, pool: Pool) -> Candidate | None:
@@ -157,7 +181,9 @@ def _rows(graph: Graph, pool: Pool) -> Candidate | None:
     if pool.window[2] > _WIDEST or not apart:
         return None
     widest = max(32, 1 << (pool.extents[2] - 1).bit_length())
-    spans = powers(min(256, widest), min(2048, widest))
+    # Along the row each output looks through a whole tile: the wider, the longer that takes.
+    wide = 2048 if pool.window[2] <= 4 else 256
+    spans = powers(min(256, widest), min(wide, widest))
     span = choice(1024, spans)
     most = max(1, min(pool.pooled[1], 4096 // int(span.default), 16))
     knobs = {
@@ -170,12 +196,12 @@ def _rows(graph: Graph, pool: Pool) -> Candidate | None:
 
 
 def _filled(
-    graph: Graph, pool: Pool, template: str, idea: str, knobs: dict[str, Knob]
+    graph: Graph, pool: Pool, template: str, idea: str, knobs: dict[str, Knob], **places: object
 ) -> Candidate | None:
     common = _template("pool_common.py.txt").substitute(dict(_places(pool)))
     return filled(
         template, graph, f"{pool.kind}_pool{pool.dims}d", f"{pool.kind} pooling: {idea}",
-        [pool.x.name], knobs, common=common,
+        [pool.x.name], knobs, common=common, **places,
     )  # fmt: skip
 
 

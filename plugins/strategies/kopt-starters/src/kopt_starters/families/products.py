@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from kopt_starters.products.diagonal import diagonal_of, scaling
 from kopt_starters.products.knobs import (
     Sizes,
+    copied_knobs,
     default_tile,
+    packed_knobs,
+    packed_specialised_knobs,
+    packing_pays,
     parts_wanted,
     persistent_knobs,
+    specialised_knobs,
     split_knobs,
     tile_knobs,
     vector_knobs,
@@ -95,12 +100,23 @@ def _structures(product: Product, units: int) -> Iterator[Written]:
         knobs = vector_knobs(sizes, along=product.stride(0, "k") == 1)
         yield product, "vector", knobs, "strips of rows times a vector"
         return
+    if packing_pays(sizes):
+        yield from _packed(product, sizes)
     if sizes.tiles(*default_tile(sizes)) < units and parts_wanted(sizes) > 1:
         yield product, "split", split_knobs(sizes), "programs share the depth of a tile"
     structures = [(product, "tiles", tile_knobs(sizes), "one program per tile")]
     if sizes.tiles(*default_tile(sizes)) > units:
         structures = _walking(product, sizes, structures)
     yield from structures
+
+
+def _packed(product: Product, sizes: Sizes) -> Iterator[Written]:
+    """Yield the structures that lay operands out anew."""
+    idea = "operands laid out in two limbs first"
+    if _plain(product) and min(sizes.rows, sizes.columns) >= 128:
+        knobs = packed_specialised_knobs(sizes)
+        yield product, "packed_specialised", knobs, f"{idea}, loaded by warps of their own"
+    yield product, "packed", packed_knobs(sizes), idea
 
 
 def _walking(product: Product, sizes: Sizes, structures: list[Written]) -> list[Written]:
@@ -113,16 +129,30 @@ def _walking(product: Product, sizes: Sizes, structures: list[Written]) -> list[
         return walked
     if not aligned:  # the others read few bytes at a time
         idea += ", from copies with aligned rows"
-        return [(product, "descriptors", knobs, idea), *structures]
-    walked.insert(0 if sizes.itemsize == 2 else 2, (product, "descriptors", knobs, idea))
-    return walked
+        return [(product, "descriptors", copied_knobs(sizes), idea), *structures]
+    through = [(product, "descriptors", knobs, idea)]
+    if sizes.itemsize == 4:
+        return [*walked, *through]
+    if _plain(product) and sizes.rows % 128 == 0 == sizes.columns % 256:
+        idea += ", loaded by warps of their own"
+        through.insert(0, (product, "specialised", specialised_knobs(sizes), idea))
+    return [*through, *walked]
+
+
+def _plain(product: Product) -> bool:
+    """Whether nothing is done but multiplying."""
+    return not (product.bias or product.epilogue or product.triangle or product.alpha != 1)
 
 
 def _described(product: Product, sizes: Sizes) -> bool:
-    """Whether both operands can be read through tensor descriptors: one matrix, a dense axis."""
-    if sizes.batches > 1 or any(len(product.steps[group]) > 1 for group in "mnk"):
+    """Whether both operands can be read through tensor descriptors: matrices, a dense axis."""
+    if any(len(product.steps[group]) > 1 for group in "bmnk"):
         return False
-    return all(min(pair) == 1 for pair in _strides(product))
+    if not all(min(pair) == 1 for pair in _strides(product)):
+        return False
+    batches = zip((0, 1), _strides(product), strict=True)
+    below = all(product.stride(at, "b") % max(pair) == 0 for at, pair in batches)
+    return sizes.batches == 1 or (below and sizes.depth % 64 == 0)
 
 
 def _aligned(product: Product, sizes: Sizes) -> bool:

@@ -6,27 +6,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kopt.model.candidate import Knob
 from kopt.model.kernel_file import parse_kernel
 from kopt_starters.codegen.axes import NotCoveredError
 from kopt_starters.codegen.device_functions import helpers_for
 from kopt_starters.codegen.launcher import IMPORTS, checks, header, indented, opening
 from kopt_starters.codegen.parts import in_parts, result_of
+from kopt_starters.codegen.short_functions import suffice
 from kopt_starters.codegen.steps import Step, steps_of
 from kopt_starters.codegen.tiles import Tiles
+from kopt_starters.codegen.waiting import WaitingTiles
 from kopt_starters.codegen.writer import identifier
+from kopt_starters.families.reduction_knobs import (
+    REGISTER_TILE,
+    SHORT,
+    kept_at_once,
+    looped_knobs,
+    split_knobs,
+    sweeping_knobs,
+    waiting_knobs,
+    whole_knobs,
+)
 from kopt_starters.gpu import power_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kopt.model.candidate import Candidate
+    from kopt.model.candidate import Candidate, Knob
     from kopt.model.device import Device, Target
     from kopt_starters.graph import Graph, Value
-
-_REGISTER_TILE = 32768
-"""Elements of a tile that still fit into the registers of one program."""
-_MOST_PARTS = 2048
 
 
 class Reductions:
@@ -43,7 +50,8 @@ class Reductions:
             parts = in_parts(graph)
             steps = steps_of(parts, result)
             suiting = _suiting(max(steps, key=_work), target.device)
-            return [_candidate(parts, steps, each, target.device) for each in suiting]
+            short = suffice(graph)
+            return [_candidate(parts, steps, s, target.device, short=short) for s in suiting]
         except NotCoveredError:
             return []
 
@@ -64,80 +72,24 @@ class _Structure:
 
 def _suiting(step: Step, device: Device) -> list[_Structure]:
     """Return the structures for the step that most of the time goes into, the best first."""
-    tiles = -(-step.rows // _kept_at_once(step))
-    fits = power_of_two(step.cols) * _kept_at_once(step) <= _REGISTER_TILE
+    tiles = -(-step.rows // kept_at_once(step))
+    fits = power_of_two(step.cols) * kept_at_once(step) <= REGISTER_TILE
     few = tiles < 2 * device.units and step.cols >= 4096
+    waits = step.full and step.rowwise and step.rows > 1 and not fits
     found = []
-    if few or (not fits and step.full):
+    if waits and step.cols <= SHORT:
+        found.append(_WAITING)
+    if waits and not few:
+        found.append(_SWEEPING)
+    if few:
         found.append(_SPLIT)
     if fits:
         found.append(_WHOLE)
-    return [*found, _LOOPED]
-
-
-def _kept_at_once(step: Step) -> int:
-    """Return how many kept positions a tile needs at least, so that it reads whole sectors."""
-    return 1 if step.rowwise else min(16, power_of_two(step.rows))
-
-
-def _powers(low: int, high: int) -> tuple[int, ...]:
-    return tuple(1 << n for n in range(low.bit_length() - 1, high.bit_length()) if 1 << n <= high)
-
-
-def _choice(wanted: int, choices: Sequence[int]) -> Knob:
-    """Return a knob with at most four choices around the one nearest to ``wanted``."""
-    at = min(range(len(choices)), key=lambda n: abs(choices[n].bit_length() - wanted.bit_length()))
-    near = tuple(choices[max(0, at - 2) : at + 2])
-    return Knob(default=choices[at], choices=near)
-
-
-def _warps(elements: int, per_thread: int) -> Knob:
-    return _choice(max(1, elements // (32 * per_thread)), _powers(1, 32))
-
-
-def _whole_knobs(step: Step, device: Device) -> dict[str, Knob]:
-    block, least = power_of_two(step.cols), _kept_at_once(step)
-    most = max(least, min(512, 8192 // block, power_of_two(step.rows)))
-    wanted = max(least, 2048 // block) if step.rowwise else max(32, 2048 // block)
-    rows = _choice(wanted, _powers(least, most))
-    return {"ROWS": rows, "num_warps": _warps(int(rows.default) * block, 16)}
-
-
-def _looped_knobs(step: Step, device: Device) -> dict[str, Knob]:
-    if step.rowwise:
-        block = _choice(min(4096, power_of_two(step.cols)), _powers(16, 8192))
-        rows = _choice(max(1, 1024 // int(block.default)), _powers(1, 64))
-        return {"ROWS": rows, "BLOCK": block,
-                "num_warps": _warps(int(block.default) * int(rows.default), 16)}  # fmt: skip
-    width = min(128, power_of_two(step.rows))
-    while width > 16 and step.rows // width < 2 * device.units:
-        width //= 2
-    rows = _choice(width, _powers(min(16, width), 256))
-    block = _choice(min(power_of_two(step.cols), 2048 // int(rows.default)), _powers(4, 256))
-    return {"ROWS": rows, "BLOCK": block, "num_warps": _choice(4, (2, 4, 8))}
-
-
-def _split_knobs(step: Step, device: Device) -> dict[str, Knob]:
-    looped = _looped_knobs(step, device)
-    tiles = -(-step.rows // int(looped["ROWS"].default))
-    blocks = -(-step.cols // int(looped["BLOCK"].default))
-    wanted = min(max(2, 8 * device.units // tiles), max(2, blocks // 4), _MOST_PARTS)
-    group = _group(step, device, int(looped["ROWS"].default), tiles)
-    if step.full and tiles > group:
-        wanted = min(max(2, 4 * device.units // group), max(2, blocks))
-    parts = _choice(wanted, _powers(2, min(_MOST_PARTS, power_of_two(blocks) * 2)))
-    knobs = {**looped, "PARTS": parts}
-    if step.full and tiles > 1:
-        choices = sorted({max(1, group // 2), group, min(tiles, group * 2), tiles})
-        knobs["GROUP"] = Knob(default=group, choices=tuple(choices))
-    return knobs
-
-
-def _group(step: Step, device: Device, rows: int, tiles: int) -> int:
-    """Return how many tiles of whole rows fill half the cache: then what is read again hits it."""
-    large = [load for load in step.loads if load.argument.elements >= step.rows * step.cols]
-    elements = max(1, rows * step.cols * max(1, len(large)))
-    return max(1, min(tiles, (device.cache_bytes // 2) // (4 * elements)))
+    if not few:  # few programs, each with a long row, leave the device idle
+        found.append(_LOOPED)
+    if waits and few:
+        found.append(_SWEEPING)
+    return found
 
 
 def _launch_one(kind: str) -> Callable[[Tiles, Mapping[str, str]], list[str]]:
@@ -155,7 +107,6 @@ def _launch_one(kind: str) -> Callable[[Tiles, Mapping[str, str]], list[str]]:
 
 def _launch_split(tiles: Tiles, knobs: Mapping[str, str]) -> list[str]:
     step, name = tiles.step, tiles.name
-    group = knobs.get("GROUP", "_tiles")
     lines = [
         f"_tiles = triton.cdiv({step.rows}, {knobs['ROWS']})",
         f"_piece = triton.cdiv(triton.cdiv({step.cols}, {knobs['PARTS']}), {knobs['BLOCK']}) "
@@ -163,23 +114,21 @@ def _launch_split(tiles: Tiles, knobs: Mapping[str, str]) -> list[str]:
         f"_sizes = {{'KEPT': {step.rows}, 'REDUCED': {step.cols}, 'ROWS': {knobs['ROWS']}, "
         f"'BLOCK': {knobs['BLOCK']}, 'PARTS': {knobs['PARTS']}, 'PIECE': _piece, "
         f"'num_warps': {knobs['num_warps']}}}",
+        f"_grid = (_tiles, {knobs['PARTS']})",
     ]
     lines += [
         f"{buffer} = torch.empty({step.rows} * {knobs['PARTS']}, dtype=torch.{dtype}, device=_device)"
         for buffer, dtype in tiles.buffers.items()
     ]
-    inner = [f"_grid = (min({group}, _tiles - _first), {knobs['PARTS']})"]
     taken: list[str] = []
     for level in range(step.levels):
         taken += [f"{s}_parts" for each in step.at_level(level) for s in each.states]
-        inner.append(f"_part{level}{name}[_grid]({_given(tiles, taken)}, _first, **_sizes)")
-    grid = "_grid" if step.full else "(_grid[0], 1)"
-    inner.append(f"_finish{name}[{grid}]({_given(tiles, taken)}, _first, **_sizes)")
-    lines.append(f"for _first in range(0, _tiles, {group}):")
-    return [*lines, *(f"    {line}" for line in inner)]
+        lines.append(f"_part{level}{name}[_grid]({_given(tiles, taken)}, **_sizes)")
+    grid = "_grid" if step.full else "(_tiles, 1)"
+    return [*lines, f"_finish{name}[{grid}]({_given(tiles, taken)}, **_sizes)"]
 
 
-def _given(tiles: Tiles, extra: Sequence[str] = ()) -> str:
+def _given(tiles: Tiles, extra: Iterable[str] = ()) -> str:
     """Return what every kernel of a step is given first."""
     tensors = [identifier(value.name) for value in tiles.arguments.values()]
     scalars = [f"float({name})" for name in tiles.scalars.values()]
@@ -187,22 +136,41 @@ def _given(tiles: Tiles, extra: Sequence[str] = ()) -> str:
 
 
 _WHOLE = _Structure(
-    "whole", "one pass, rows in registers", _whole_knobs, lambda tiles: [tiles.whole()],
+    "whole", "one pass, rows in registers", whole_knobs, lambda tiles: [tiles.whole()],
     _launch_one("whole"),
 )  # fmt: skip
 _LOOPED = _Structure(
-    "looped", "sweeps over tiles", _looped_knobs, lambda tiles: [tiles.looped()],
+    "looped", "sweeps over tiles", looped_knobs, lambda tiles: [tiles.looped()],
     _launch_one("looped"),
 )  # fmt: skip
 _SPLIT = _Structure(
-    "split", "several programs a row, partial states in a buffer", _split_knobs,
+    "split", "several programs a row, partial states in a buffer", split_knobs,
     lambda tiles: [*(tiles.part(level) for level in range(tiles.step.levels)), tiles.finish()],
     _launch_split,
+)  # fmt: skip
+_WAITING = _Structure(
+    "waiting", "one read, programs of a row wait for one another", waiting_knobs,
+    lambda tiles: [WaitingTiles(tiles.step, tiles.name).waiting()],
+    lambda tiles, knobs: WaitingTiles(tiles.step, tiles.name).launch(
+        "waiting", _given(tiles, tiles.buffers), knobs
+    ),
+)  # fmt: skip
+_SWEEPING = _Structure(
+    "sweeping", "second read from L2, programs of a row wait for one another", sweeping_knobs,
+    lambda tiles: [WaitingTiles(tiles.step, tiles.name).sweeping()],
+    lambda tiles, knobs: WaitingTiles(tiles.step, tiles.name).launch(
+        "sweeping", _given(tiles, tiles.buffers), knobs
+    ),
 )  # fmt: skip
 
 
 def _candidate(
-    graph: Graph, steps: Sequence[Step], structure: _Structure, device: Device
+    graph: Graph,
+    steps: Sequence[Step],
+    structure: _Structure,
+    device: Device,
+    *,
+    short: bool = False,
 ) -> Candidate:
     """Return a kernel file in which the step with most work has a structure with knobs.
 
@@ -224,7 +192,8 @@ def _candidate(
         lines += chosen.launch(tiles, values)
         if not last:
             lines.append(f"{identifier(step.result.name)} = _out")
-    text = _file(graph, steps, knobs, kernels, lines)
+    functions = helpers_for("\n".join(kernels), short=short)
+    text = _file(graph, steps, knobs, [functions, *kernels], lines)
     idea = f"reductions: {structure.idea}"
     return parse_kernel(text, "triton", strategy="starters", idea=idea)
 
@@ -260,7 +229,6 @@ def _file(
             header("reduction", knobs),
             '"""Reductions with what leads to them and what follows them."""\n',
             IMPORTS,
-            helpers_for("\n".join(kernels)),
             *kernels,
             "",
             opening(graph, "reduction", knobs),

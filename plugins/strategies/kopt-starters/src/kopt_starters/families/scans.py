@@ -72,7 +72,7 @@ class Scans:
         else:
             few = scan.outer < 2 * units and scan.count >= 16384
             kinds = [_split(graph, scan, units)] if few else []
-            kinds.append(_rows(graph, scan))
+            kinds.append(_rows(graph, scan, units))
         return [kernel for kernel in kinds if kernel is not None]
 
 
@@ -209,18 +209,21 @@ def _masked(graph: Graph, value: Value, used: list[Node]) -> tuple[Value, Value 
     return one, other
 
 
-def _rows(graph: Graph, scan: Scan) -> Candidate | None:
+def _rows(graph: Graph, scan: Scan, units: int) -> Candidate | None:
     whole = 1 << (scan.count - 1).bit_length()
+    # Where there are many rows a warp for each, that waits for no other, is enough to be busy.
+    many = scan.outer >= 32 * units
     blocks = [block for block in (1024, 2048, 4096, 8192) if block < whole]
     blocks += [whole] if whole <= _TILE else []
-    block = choice(4096 if whole > 8192 else whole, blocks)
+    block = choice((2048 if many else 4096) if whole > 8192 else whole, blocks)
     most = max(1, 2048 // int(block.default))
-    wanted = max(1, min(16, int(block.default) // 512))
+    wanted = max(1, min(16, int(block.default) // (2048 if many else 512)))
+    long = whole > int(block.default)
     knobs = {
         "ROWS": choice(max(1, 1024 // int(block.default)), powers(1, min(64, most))),
         "BLOCK": block,
-        "STAGES": choice(2 if whole > int(block.default) else 1, [1, 2, 3]),
-        "num_warps": choice(wanted, [w for w in (1, 2, 4, 8, 16, 32) if w <= max(4, wanted * 4)]),
+        "STAGES": choice(2 if long and not many else 1, [1, 2, 3]),
+        "num_warps": choice(wanted, [w for w in (1, 2, 4, 8, 16) if w <= max(8, wanted * 2)]),
     }
     return _filled(graph, scan, "scan_rows.py.txt", "tiles of rows with a carry", knobs)
 

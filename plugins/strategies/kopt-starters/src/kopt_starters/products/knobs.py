@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 _PARTIAL_BYTES = 1 << 30
 """Memory that partial sums may take."""
+_PACKED_USES = {False: 384, True: 640}
+"""Multiplications with each element of an operand from which on laying it out anew is soon made up
+for, by whether the right operand lies along the depth (as measured on an H200)."""
+_PACKED_BYTES = 8 << 30
+"""Memory that operands laid out anew may take."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,10 @@ class Sizes:
     """Multiprocessors of the device."""
     widest: int = 128
     """Columns of a tile that accumulators and what follows them leave registers for."""
+    along: bool = True
+    """Whether the right operand lies in memory along the depth."""
+    uneven: bool = False
+    """Whether some tiles are skipped: a fixed share of them is not a fair one."""
 
     @classmethod
     def of(cls, product: Product, units: int) -> Sizes:
@@ -38,7 +47,9 @@ class Sizes:
         # Rows that are not aligned are stored element by element, which takes registers too.
         roomy = itemsize == 2 and product.stride(3, "m") % 8 == 0 and not product.laborious
         batches, rows, columns, depth = (product.size[group] for group in "bmnk")
-        return cls(batches, rows, columns, depth, itemsize, units, 256 if roomy else 128)
+        along = product.stride(1, "k") == 1
+        widest, uneven = 256 if roomy else 128, product.triangle is not None
+        return cls(batches, rows, columns, depth, itemsize, units, widest, along, uneven)
 
     def tiles(self, high: int, wide: int) -> int:
         """Return how many tiles of that size the result has."""
@@ -66,6 +77,17 @@ def default_tile(sizes: Sizes) -> tuple[int, int]:
     return high, wide
 
 
+def _precision(sizes: Sizes) -> Knob:
+    """Return how float32 is multiplied, at its own accuracy in any case.
+
+    Tensor cores take two TF32 parts along depth only, three bfloat16 parts either way: those are
+    the default where it matters, though only Triton 3.6 and later know them.
+    """
+    large = sizes.batches * sizes.rows * sizes.columns * sizes.depth >= 1 << 32
+    parts = "bf16x6" if large and not sizes.along else "tf32x3"
+    return Knob(default=parts, choices=("tf32x3", "bf16x6", "ieee"))
+
+
 def tile_knobs(sizes: Sizes, *, tile: tuple[int, int] | None = None) -> dict[str, Knob]:
     """Return the knobs of every tiled kernel."""
     high, wide = tile or default_tile(sizes)
@@ -77,7 +99,7 @@ def tile_knobs(sizes: Sizes, *, tile: tuple[int, int] | None = None) -> dict[str
         "BLOCK_K": Knob(default=most, choices=tuple(sorted({max(16, most // 2), most}))),
     }
     if single:
-        knobs["PRECISION"] = Knob(default="tf32x3", choices=("tf32x3", "ieee"))
+        knobs["PRECISION"] = _precision(sizes)
     few = high * wide < 128 * 128
     short = sizes.depth <= 2 * most
     knobs["num_warps"] = Knob(default=4 if few else 8, choices=(4, 8))
@@ -90,14 +112,83 @@ def _around(default: int, most: int) -> Knob:
     return Knob(default=default, choices=tuple(sorted(choices)[-3:]))
 
 
+def _programs(sizes: Sizes) -> Knob:
+    """Return the knob of how many programs walk over the tiles; at most as many as there are."""
+    units = sizes.units
+    if sizes.uneven:
+        return Knob(default=1 << 16, choices=(2 * units, 1 << 16))
+    return Knob(default=units, choices=(units, 2 * units))
+
+
 def persistent_knobs(sizes: Sizes) -> dict[str, Knob]:
     """Return the knobs of kernels whose fixed grid walks over the tiles."""
-    units = sizes.units
     return {
         **tile_knobs(sizes),
-        "PROGRAMS": Knob(default=units, choices=(units, 2 * units)),
+        "PROGRAMS": _programs(sizes),
         "FLATTEN": Knob(default=True, choices=(True, False)),
     }
+
+
+def copied_knobs(sizes: Sizes) -> dict[str, Knob]:
+    """Return the knobs of kernels that read aligned copies: wide tiles, written in halves."""
+    wide = 128 if sizes.itemsize == 4 else 256
+    return persistent_knobs(replace(sizes, widest=wide))
+
+
+def specialised_knobs(sizes: Sizes) -> dict[str, Knob]:
+    """Return the knobs of kernels in which other warps load than multiply: four and eight."""
+    return {
+        **persistent_knobs(sizes),
+        "BLOCK_M": Knob(default=128, choices=(128,)),
+        "BLOCK_N": Knob(default=256, choices=(128, 256)),
+        "num_warps": Knob(default=4, choices=(4,)),
+        "num_stages": Knob(default=3 if sizes.depth <= 512 else 4, choices=(3, 4)),
+        "FLATTEN": Knob(default=False, choices=(False,)),
+    }
+
+
+def packed_knobs(sizes: Sizes) -> dict[str, Knob]:
+    """Return the knobs of kernels that lay both operands out anew first."""
+    high, wide = _limited(sizes.rows, 128), _limited(sizes.columns, 128)
+    short = sizes.depth <= 128
+    return {
+        "BLOCK_M": _around(high, high),
+        "BLOCK_N": _around(wide, wide),
+        "PROGRAMS": _programs(sizes),
+        "FLATTEN": Knob(default=short, choices=(True, False)),
+        "num_warps": Knob(default=8, choices=(4, 8)),
+        "num_stages": Knob(default=4 if short else 3, choices=(2, 3, 4) if short else (2, 3)),
+    }
+
+
+def packed_specialised_knobs(sizes: Sizes) -> dict[str, Knob]:
+    """Return the knobs of the same where other warps load than multiply.
+
+    Only what was seen to be right is offered: with tiles of half this depth and four stages in a
+    deep product, Triton 3.6 compiled a kernel whose results were NaN (on an H200).
+    """
+    stages = (3, 4) if sizes.depth <= 128 else (2,)
+    return {
+        "BLOCK_M": Knob(default=128, choices=(128,)),
+        "BLOCK_N": Knob(default=128, choices=(128,)),
+        "PROGRAMS": _programs(sizes),
+        "FLATTEN": Knob(default=False, choices=(False,)),
+        "num_warps": Knob(default=4, choices=(4,)),
+        "num_stages": Knob(default=stages[-1], choices=stages),
+    }
+
+
+def packing_pays(sizes: Sizes) -> bool:
+    """Whether every element of an operand is used so often that laying it out anew pays."""
+    used = sizes.rows * sizes.columns / (sizes.rows + sizes.columns)
+    scratch = 8 * sizes.batches * sizes.depth * (sizes.rows + sizes.columns)
+    large = sizes.tiles(128, 128) > sizes.units
+    return (
+        sizes.itemsize == 4
+        and large
+        and used >= _PACKED_USES[sizes.along]
+        and scratch <= _PACKED_BYTES
+    )
 
 
 def split_tile(sizes: Sizes) -> tuple[int, int]:
@@ -118,7 +209,12 @@ def split_knobs(sizes: Sizes) -> dict[str, Knob]:
     """Return the knobs of kernels that split the depth."""
     wanted = parts_wanted(sizes)
     choices = {max(1, wanted // 2), wanted, 2 * wanted}
-    return {**tile_knobs(sizes, tile=split_tile(sizes)), "PARTS": nearest(wanted, choices)}
+    knobs = {**tile_knobs(sizes, tile=split_tile(sizes)), "PARTS": nearest(wanted, choices)}
+    if sizes.itemsize == 2:
+        knobs["num_warps"] = Knob(default=4, choices=(4, 8))
+    # Few programs on a multiprocessor: each has to have much under way.
+    most = 4 if sizes.itemsize == 4 else 5
+    return {**knobs, "num_stages": Knob(default=most, choices=(3, 4, 5))}
 
 
 def vector_knobs(sizes: Sizes, *, along: bool) -> dict[str, Knob]:

@@ -33,7 +33,7 @@ def launcher(graph: Graph, product: Product, knobs: list[str]) -> str:
     strides = [_stride(product, which, group) for which, groups in _ORDER for group in groups]
     scalars = product.epilogue.scalars.values() if product.epilogue else ()
     passed = [f"{name}={name}" for name in knobs]
-    if "PRECISION" not in knobs and "BLOCK_M" in knobs:
+    if "BLOCK_M" in knobs and product.left.tensor.dtype != "float32":
         passed.append('PRECISION="ieee"')
     return "\n".join(
         [

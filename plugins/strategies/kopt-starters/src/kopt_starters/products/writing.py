@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kopt_starters.products.axes import Step
     from kopt_starters.products.matching import Product
 
+_SPECIALISED = {"specialised": "descriptors", "packed_specialised": "packed"}
+"""Templates whose tiles other warps load than those that multiply, and what they are made from."""
 _TAKEN = {ENTRY, "torch", "triton", "tl", "_launch"}
 
 
@@ -30,7 +32,11 @@ def written(
     """Return a template's candidate for a product; None where names would clash."""
     if not names_fit(graph, knobs):
         return None
-    places = _places(product) | _descriptors(product)
+    places = _places(product) | _descriptors(product) | _batches(product)
+    places |= {"walked": "flatten=FLATTEN", "deep_stages": "3"}
+    if template in _SPECIALISED:
+        template = _SPECIALISED[template]
+        places |= {"walked": "warp_specialize=True", "deep_stages": "2"}
     shared = {name: _part(f"product_{name}.py.txt", places) for name in ("shared", "summed")}
     source = Template(text(f"product_{template}.py.txt")).substitute(
         places,
@@ -173,24 +179,42 @@ def _depth(product: Product) -> str:
     return f"tl.where({corner}, K, 0)"
 
 
+def _batches(product: Product) -> dict[str, str]:
+    """Return how many batches of each operand there are: one where it is the same for all."""
+    several = len(product.steps["b"]) > 1
+    each = "batches" if several else "batches if strides[{}] else 1"
+    return {"left_batches": each.format(0), "right_batches": each.format(3)}
+
+
 def _descriptors(product: Product) -> dict[str, str]:
     """Return the descriptors of both operands, along whichever of their axes is dense."""
     wide = product.left.groups.get("k") and product.stride(0, "k") == 1
     tall = product.right.groups.get("n") and product.stride(1, "n") == 1
-    left = ("M, K", "a_row", "[BLOCK_M, BLOCK_K]", "left_tiles.load([row, start])")
-    right = ("K, N", "b_depth", "[BLOCK_K, BLOCK_N]", "right_tiles.load([start, column])")
+    left = ("M", "K", "a_row", "[BLOCK_M, BLOCK_K]", "left_tiles.load([left_at + row, start])")
+    right = (
+        "K", "N", "b_depth", "[BLOCK_K, BLOCK_N]", "right_tiles.load([right_at + start, column])"
+    )  # fmt: skip
     if not wide:
-        left = ("K, M", "a_depth", "[BLOCK_K, BLOCK_M]", "left_tiles.load([start, row]).T")
+        left = (
+            "K", "M", "a_depth", "[BLOCK_K, BLOCK_M]", "left_tiles.load([left_at + start, row]).T"
+        )  # fmt: skip
     if not tall:
-        right = ("N, K", "b_column", "[BLOCK_N, BLOCK_K]", "right_tiles.load([column, start]).T")
-    made = "{side}_tiles = tl.make_tensor_descriptor({name}, [{0}], [{1}, 1], {2})"
+        right = (
+            "N", "K", "b_column", "[BLOCK_N, BLOCK_K]",
+            "right_tiles.load([right_at + column, start]).T",
+        )  # fmt: skip
+    return _described("left", "a", *left) | _described("right", "b", *right)
+
+
+def _described(
+    side: str, name: str, rows: str, columns: str, stride: str, block: str, load: str
+) -> dict[str, str]:
+    """Return what a template leaves open about one operand: batches lie below each other."""
+    size = f"{rows} + (batches - 1) * {side}_batch, {columns}"
     return {
-        "left_descriptor": made.format(*left, side="left", name="a"),
-        "right_descriptor": made.format(*right, side="right", name="b"),
-        "left_load": left[3],
-        "right_load": right[3],
-        "left_stride": left[1],
-        "right_stride": right[1],
-        "left_rows": left[0],
-        "right_rows": right[0],
+        f"{side}_descriptor": f"{side}_tiles = tl.make_tensor_descriptor(\n        "
+        f"{name}, [{size}], [{stride}, 1], {block})",
+        f"{side}_load": load,
+        f"{side}_stride": stride,
+        f"{side}_rows": size,
     }

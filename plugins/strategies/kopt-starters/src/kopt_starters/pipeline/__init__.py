@@ -1,0 +1,1 @@
+"""Kernel files that call several families' kernels one after the other."""
