@@ -60,6 +60,7 @@ PASSED = [
     "PYTHONPATH",
     "CXX",
     "OMP_NUM_THREADS",
+    "TORCHINDUCTOR_COMPILE_THREADS",
 ]
 MOVED = [
     "HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR",
@@ -100,6 +101,18 @@ def test_compiler_caches_can_be_shared(tmp_path: Path) -> None:
     given = env.candidate_environment(tmp_path / "home", tmp_path / "cache")
     assert Path(given["TRITON_CACHE_DIR"]) == tmp_path / "cache" / "triton"
     assert Path(given["HOME"]) == tmp_path / "home"
+
+
+def test_processes_beside_each_other_share_the_cpus_for_compilers(
+    clean: pytest.MonkeyPatch,
+) -> None:
+    name = "TORCHINDUCTOR_COMPILE_THREADS"
+    clean.delenv(name, raising=False)
+    assert env.sharing_environment(32, 5)[name] == "6"
+    assert env.sharing_environment(2, 5)[name] == "1"
+    assert env.sharing_environment(2, 5)["PATH"] == os.environ["PATH"]
+    clean.setenv(name, "9")
+    assert env.sharing_environment(32, 5)[name] == "9"
 
 
 def test_a_process_with_that_environment_can_work(tmp_path: Path) -> None:

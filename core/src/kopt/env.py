@@ -43,7 +43,7 @@ _PASSED = frozenset({
     "PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "LANG", "TZ", "VIRTUAL_ENV",
     "CONDA_PREFIX", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONUSERBASE", "CC", "CXX", "OPENBLAS_CORETYPE",
     "MKL_NUM_THREADS", "MKL_ENABLE_INSTRUCTIONS", "OPENBLAS_NUM_THREADS", "GOMP_CPU_AFFINITY",
-    "KMP_AFFINITY",
+    "KMP_AFFINITY", "TORCHINDUCTOR_COMPILE_THREADS",
 })  # fmt: skip
 _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "TRITON_", "OMP_")
 # A candidate must neither read nor fill the user's own caches, nor have its kernels replaced.
@@ -124,6 +124,14 @@ def llm_endpoint() -> tuple[str | None, bool]:
 def named_variable(name: str) -> str | None:
     """Return a variable that a plugin's options name, as one that holds a key; None: not set."""
     return os.environ.get(name) or None
+
+
+def sharing_environment(cpus: int, processes: int) -> dict[str, str]:
+    """Return this process's environment for one of several that share its CPUs.
+
+    torch.compile starts a compiler for every CPU, in each process; here no more than fit.
+    """
+    return {"TORCHINDUCTOR_COMPILE_THREADS": str(max(1, cpus // processes)), **os.environ}
 
 
 POOLED_ALLOCATOR = {

@@ -133,7 +133,7 @@ def run(
     chosen = _suite(suite, root, level, dtype)
     file = output or runs_dir / f"{chosen.name}-{chosen.dtype}.json"
     told = SuiteProgress(alone=jobs == 1)
-    beside = Beside(told.line)
+    beside = Beside(told.line, jobs)
     with _passing_on(beside) if jobs > 1 else nullcontext():
         outcome = run_suite(
             chosen, file, settings, told, runs_root=runs_dir, jobs=jobs,

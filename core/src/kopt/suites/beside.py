@@ -14,7 +14,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from kopt.env import sharing_environment
 from kopt.errors import WorkerError
+from kopt.machine import usable_cpus
 from kopt.model.problem import Problem
 from kopt.model.run import Run
 from kopt.reporter import Reporter
@@ -25,9 +27,13 @@ from kopt.suites.records import SuiteSettings
 class Beside:
     """Solves problems in child processes; see kopt.suites.runner.Solve. May be called by threads."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """``say`` takes a line of a child's progress, headed by the problem's name."""
+    def __init__(self, say: Callable[[str], None], jobs: int) -> None:
+        """``say`` takes a line of a child's progress, headed by the problem's name.
+
+        ``jobs``: children at a time.
+        """
         self._say = say
+        self._jobs = jobs
         self._children: set[subprocess.Popen[str]] = set()
         self._interrupted = False
 
@@ -65,6 +71,7 @@ class Beside:
         child = subprocess.Popen(
             [sys.executable, "-m", "kopt.suites.child"], text=True, errors="replace",
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=sharing_environment(usable_cpus(), self._jobs),
             start_new_session=True,  # Ctrl-C reaches it once, through interrupt()
         )  # fmt: skip
         self._children.add(child)
