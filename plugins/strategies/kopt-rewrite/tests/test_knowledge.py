@@ -34,7 +34,7 @@ def test_every_rule_of_the_roofline_judge_has_a_text():
 def test_bottlenecks_count_more_than_features_and_guides():
     query = Query("triton", records.gpu(), ["grid-starvation", "dram-bound"], ["reduction"])
     assert names(query)[0] == "grid-starvation"
-    assert names(query, 4) == ["grid-starvation", "dram-bound", "guide-triton", "guide-h100"]
+    assert names(query, 4) == ["grid-starvation", "dram-bound", "guide-triton", "guide-hopper"]
 
 
 def test_the_first_bottleneck_counts_most():
@@ -45,7 +45,7 @@ def test_the_first_bottleneck_counts_most():
 def test_texts_for_other_languages_and_devices_are_left_out():
     found = names(Query("cpp", records.cpu(), ["grid-starvation", "cpu-underused"]), 99)
     assert "cpu-underused" in found
-    assert not {"grid-starvation", "guide-cuda", "guide-triton", "guide-h100"} & set(found)
+    assert not {"grid-starvation", "guide-cuda", "guide-triton", "guide-hopper"} & set(found)
 
 
 def test_features_come_from_the_operators():

@@ -116,6 +116,21 @@ def test_once_a_kernel_is_right_first_kernels_are_no_longer_repaired(answers):
     assert [c.parents for c in found] == [(parent.id,)] * 2
 
 
+def test_first_kernels_that_are_right_teach_nothing(answers):
+    llm = answers(Numbered())
+    past = [records.measured(c, 1.0 + n) for n, c in enumerate(propose(llm))]
+    propose(llm, past, past[0])
+    assert llm.roles() == ["code"] * 3 + ["analysis", "code", "code"]
+
+
+def test_a_first_kernel_that_failed_does(answers):
+    llm = answers(Numbered())
+    right, wrong, other = propose(llm)
+    past = [records.measured(right, 1.0), failed(wrong), records.measured(other, 2.0)]
+    propose(llm, past, past[0])
+    assert llm.roles()[3] == "reflection"
+
+
 def test_a_parent_gets_ideas_and_each_idea_its_code(answers):
     llm = answers(Numbered())
     parent = a_parent()

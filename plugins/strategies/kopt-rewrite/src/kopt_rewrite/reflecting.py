@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kopt.model.completion import Completion, CompletionRequest
 from kopt_rewrite.asking import tell
 from kopt_rewrite.ideas import objects_in, one_line
-from kopt_rewrite.lineage import analyses, mark_of, plain, prefix
+from kopt_rewrite.lineage import FIRST, analyses, mark_of, plain, prefix
 from kopt_rewrite.outcomes import observed, result, shortened
 
 if TYPE_CHECKING:
@@ -25,14 +25,15 @@ def lessons_at(asker: Asker, analysed: int) -> list[str]:
     """Return the lessons of the first ``analysed`` evaluations, the latest last, each once.
 
     Evaluations between two analyses are one span, and one request: of those asked for earlier the
-    answers are remembered, so that a round asks for the newest span's alone.
+    answers are remembered, so that a round asks for the newest span's alone. Of first kernels that
+    are right nothing was expected, and there is nothing to learn.
     """
     options = asker.round.options
     if not options.reflect:
         return []
     history = prefix(asker.round.history, analysed)
     points = [*[each for each in analyses(history) if each < analysed], analysed]
-    spans = [span for span in pairwise(points) if _outcomes(history, *span)]
+    spans = [s for s in pairwise(points) if any(map(_teaches, _outcomes(history, *s)))]
     requests = [_request(asker, history, *span) for span in spans[-options.lessons :]]
     answers = asker.llm.complete(requests) if requests else []
     found: dict[str, None] = {}
@@ -57,6 +58,10 @@ def read_lessons(text: str) -> list[str]:
 def _outcomes(history: History, begin: int, end: int) -> list[Evaluation]:
     span = list(history)[begin:end]
     return [each for each in span if mark_of(each) is not None][-_MOST_OUTCOMES:]
+
+
+def _teaches(evaluation: Evaluation) -> bool:
+    return evaluation.measurement is None or not evaluation.candidate.idea.startswith(FIRST)
 
 
 def _request(asker: Asker, history: History, begin: int, end: int) -> CompletionRequest:
