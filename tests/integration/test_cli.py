@@ -167,6 +167,7 @@ def test_a_finished_run_is_shown_and_not_resumed(
     _, data = optimized
     shown = json.loads(kopt("show", "last", "--runs-dir", "finished", "--json").stdout)
     assert [e["id"] for e in shown.pop("evaluations")].count(data["best"]["id"]) == 1
+    assert shown.pop("accounts") is None  # no language model
     assert shown == data
     source = kopt(
         "show", data["run"], "--runs-dir", "finished", "--candidate", data["best"]["id"][:7]

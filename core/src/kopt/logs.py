@@ -11,8 +11,11 @@ Level = Literal["debug", "info", "warning", "error"]
 LEVELS: dict[Level, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 EVENTS = {
+    "budget": "part of the money or the tokens that a run may spend is spent",
     "plugin_failed": "a hook of a plugin raised or answered with the wrong type; the run goes on",
     "plugin_retired": "a plugin failed three times in a row and is not asked again in this run",
+    "request_failed": "a language model did not answer; what it cost is counted",
+    "requests_abandoned": "a run ended while requests were on their way; what they cost is not known",
 }
 """Every event that kopt writes, with its meaning."""
 
