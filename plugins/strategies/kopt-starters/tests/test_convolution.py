@@ -114,6 +114,54 @@ def test_results_are_those_of_float64(graph_of, body):
     check(graph_of, body, shapes, order=("channels", "pixels")[len(body) % 2])
 
 
+def nearest_tf32(value):
+    """float32 rounded to 10 bits after the point, ties away from zero, as cuDNN rounds."""
+    bits = (value.view(torch.int32) + 4096) & -8192
+    return torch.where(value == value, bits.view(torch.float32), value)
+
+
+@pytest.mark.parametrize(
+    ("body", "x", "w"),
+    [
+        ("conv2d(x, w)", (1, 17, 6, 7), (5, 17, 3, 3)),
+        ("conv1d(x, w, stride=2, padding=1)", (2, 3, 17), (5, 3, 4)),
+        ("conv_transpose2d(x, w, stride=2)", (1, 17, 4, 5), (17, 5, 3, 3)),
+        ("conv2d(x, w) ", (1, 17, 6, 7), (5, 17, 1, 1)),
+    ],
+)
+def test_what_tensor_cores_would_cut_off_is_rounded(graph_of, body, x, w):
+    graph = graph_of(f"def reference(x, w): return F.{body}", x=x, w=w)
+    given = drawn((x, w))
+    for value in given:  # the NaN that a GPU makes has all bits set
+        value.view(-1)[3] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
+    given[0].view(-1)[-1] = float("inf")
+    exact = eval(f"F.{body}", {"F": F, "x": nearest_tf32(given[0]).double(),
+                               "w": nearest_tf32(given[1]).double()})  # fmt: skip
+    candidates = propose(graph)
+    assert len(candidates) > 1 or w[-1] == 1
+    for candidate in candidates:
+        got = CHECK.interpreted(candidate, *given, **small(candidate), PRECISION="tf32")
+        # Where weights of zero stand for taps that are none, what is not finite reaches further.
+        fine = exact.isfinite() & got.isfinite()
+        assert fine.any()
+        assert not got[~exact.isfinite()].isfinite().any()
+        torch.testing.assert_close(got[fine].double(), exact[fine], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "shapes", "expected"),
+    [
+        ("conv2d(x, w)", ((1, 16, 9, 9), (8, 16, 3, 3)), "tf32"),
+        ("conv2d(x, w, groups=2)", ((1, 32, 9, 9), (32, 16, 3, 3)), "tf32x3"),
+        ("conv3d(x, w)", ((1, 3, 9, 9, 9), (8, 3, 3, 3, 3)), "tf32x3"),
+        ("conv3d(x, w)", ((1, 16, 9, 9, 9), (8, 16, 3, 3, 3)), "tf32"),
+    ],
+)
+def test_float32_is_as_precise_as_the_reference_is_seen_to_be(graph_of, body, shapes, expected):
+    graph = graph_of(f"def reference(x, w): return F.{body}", x=shapes[0], w=shapes[1])
+    assert {c.knobs["PRECISION"].default for c in propose(graph)} == {expected}
+
+
 @pytest.mark.parametrize("body", ["conv2d(x, w)", "conv_transpose2d(x, w, stride=(1, 2))"])
 def test_large_images_are_a_program_s_own(graph_of, body):
     weight = (3, 5, 2, 2) if "transpose" in body else (5, 3, 2, 2)

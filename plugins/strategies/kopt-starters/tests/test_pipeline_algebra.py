@@ -83,8 +83,7 @@ def test_results_are_those_of_float64(graph_of, body):
     candidate = found[0]
     generator = torch.Generator().manual_seed(3)
     arguments = [torch.randn(shape, generator=generator) for shape in shapes.values()]
-    settings = {"PRECISION": "tf32x3"} if "PRECISION" in candidate.knobs else {}
-    got = CHECK.interpreted(candidate, *arguments, **settings)
+    got = CHECK.interpreted(candidate, *arguments)
     reference = eval(f"lambda {', '.join(shapes)}: {body}", {"F": F, "torch": torch})
     CHECK.assert_accurate(got, reference(*(value.double() for value in arguments)), 100)
 

@@ -75,8 +75,9 @@ def order(task: Convolution) -> dict[str, Knob]:
     first = "pixels" if wide or power_of_two(task.cout) < 64 else "channels"
     found = {"ORDER": Knob(default=first, choices=("channels", "pixels"))}
     if wide:
-        # As PyTorch computes a float32 convolution unless told otherwise.
-        found["PRECISION"] = Knob(default="tf32", choices=("tf32", "tf32x3"))
+        # As PyTorch computes a float32 convolution unless told otherwise, where it is seen to.
+        default = "tf32x3" if task.kept_exact else "tf32"
+        found["PRECISION"] = Knob(default=default, choices=("tf32", "tf32x3"))
     return found
 
 

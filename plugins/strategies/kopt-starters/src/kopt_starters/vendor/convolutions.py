@@ -110,16 +110,8 @@ def _columns_knobs(task: Convolution, tail: Epilogue | None) -> dict[str, Knob]:
 
 
 def _exact(task: Convolution) -> dict[str, Knob]:
-    """Return the knob that keeps float32 from TF32, where cuDNN may not use it for the reference.
-
-    It is seen not to, although it may, for few channels in three dimensions and for groups: there
-    TF32 would be less accurate than what the user has.
-    """
-    if task.itemsize < 4:
-        return {}
-    spatial = len(task.output.shape) - 2
-    wanted = task.groups > 1 or (spatial == 3 and task.cin % 4 > 0)
-    return {"EXACT": Knob(default=wanted, choices=(True, False))} if wanted else {}
+    """Return the knob that keeps float32 from TF32, where cuDNN does not use it for the reference."""
+    return {"EXACT": Knob(default=True, choices=(True, False))} if task.kept_exact else {}
 
 
 def _packed_knobs(task: Convolution) -> dict[str, Knob]:
