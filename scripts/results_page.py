@@ -1,0 +1,163 @@
+"""Writes docs/results.md from the suites' records in benchmarks/results: every row, wins and losses."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from kopt.model.measurement import Interval
+from kopt.suites.joining import joined
+from kopt.suites.records import Row, SuiteRecord, read_suite
+from kopt.suites.statistics import Summary, summary_of
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / "benchmarks" / "results" / "suites"
+PAGE = ROOT / "docs" / "results.md"
+HEAD = """# Results
+
+Every row of every suite that was recorded, written by `scripts/results_page.py` from the records in `benchmarks/results/suites`, which hold every sample. No language model took part. Each kernel that is named here passed [the whole verification](explanation/verification.md) and was [measured](explanation/measurement.md) in a fresh process, in pairs with the baselines; the interval is the 95 % one. Where no kernel beats every baseline by more than the noise, kopt keeps the fastest baseline and says so: such a row counts as exactly 1 over that baseline. "Best" is the fastest of eager PyTorch, torch.compile (default and max-autotune) and, for convolutions, cuDNN with `benchmark` on and with channels last.
+"""
+
+
+def main() -> int:
+    """Write the page, or with ``--check`` say whether it is what it would be."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if it differs")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder of the records")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page")
+    given = parser.parse_args()
+    if not any(given.records.glob("*.json")):
+        print(f"no records in {given.records}: no page", file=sys.stderr)
+        return int(given.page.exists())
+    text = page(given.records)
+    if given.check:
+        return int(not given.page.exists() or given.page.read_text(encoding="utf-8") != text)
+    given.page.write_text(text, encoding="utf-8")
+    return 0
+
+
+def page(folder: Path) -> str:
+    """Return the page for the records of a folder, whose parts of one suite are put together."""
+    groups: dict[tuple[str, str, str], list[SuiteRecord]] = defaultdict(list)
+    for path in sorted(folder.glob("*.json")):
+        record = read_suite(path)
+        groups[record.suite, record.dtype, record.device.name].append(record)
+    parts = [HEAD, *(section(joined(records)) for _, records in sorted(groups.items()))]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def section(record: SuiteRecord) -> str:
+    """Return a suite's heading, what it comes to, and its table."""
+    versions = ", ".join(f"{k} {v}" for k, v in sorted(record.device.versions.items()))
+    seconds = f"{record.settings.seconds:.0f} s"
+    lines = [
+        f"## {record.suite}, {record.dtype}, {record.device.name}", "",
+        f"{versions}; kopt {record.kopt}; {seconds} of search for each problem.", "",
+        *summary_lines(summary_of(record)), "", *table(record.rows),
+    ]  # fmt: skip
+    if record.missing:
+        lines += ["", f"Not run: {', '.join(f'{p.id} {p.name}' for p in record.missing)}."]
+    if kept := [row for row in record.rows if row.verdict == "baseline"]:
+        lines += [
+            "",
+            "Where the baseline is kept, the fastest kernel that was right:",
+            "",
+            *losses(kept),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def summary_lines(summary: Summary) -> Iterator[str]:
+    """Yield what the rows come to, one line each."""
+    yield (
+        f"{summary.problems} problems: {summary.improved} improved, {summary.kept} keep their fastest "
+        f"baseline, {summary.failed} failed, {summary.not_run} not run. At most "
+        f"{summary.most_seconds:.0f} s for one."
+    )
+    yield ""
+    yield from grid(
+        ("over", "geomean", "median", "mean", "faster", "by a kernel", "slower", "of"),
+        (
+            (
+                "the best baseline" if over == "best" else over, times(s.geomean), times(s.median),
+                times(s.mean), s.faster, s.faster_by_kernel, s.slower, s.count,
+            )
+            for over, s in summary.over.items()
+        ),
+    )  # fmt: skip
+
+
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the rows."""
+    columns = ("", "problem", "eager ms", "torch.compile ms", "best ms", "kopt ms",
+               "over torch.compile", "over the best", "of bound", "chosen", "s")  # fmt: skip
+    yield from grid(columns, map(cells, rows))
+
+
+def cells(row: Row) -> list[object]:
+    """Return a row's cells."""
+    best, compiled = row.speedup.get("best"), row.speedup.get("torch.compile")
+    improved = row.verdict == "improved"
+    return [
+        row.id, row.name, ms(row.eager_ms), ms(row.compile_ms),
+        f"{ms(row.best_baseline_ms)} {row.best_baseline or ''}", ms(row.kopt_ms),
+        between(compiled), between(best) if improved else "",
+        "" if row.of_bound_percent is None else f"{row.of_bound_percent:.0f} %",
+        chosen(row), f"{row.seconds:.0f}",
+    ]  # fmt: skip
+
+
+def losses(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield what came closest where the baseline is kept."""
+    columns = ("", "problem", "kept", "closest kernel ms", "over the best")
+    yield from grid(columns, (
+        (
+            row.id, row.name, f"{row.best_baseline} {ms(row.best_baseline_ms)}",
+            ms(row.measurement.latency_ms if row.measurement else None),
+            between(row.measurement.speedup.get(row.best_baseline or "") if row.measurement else None),
+        )
+        for row in rows
+    ))  # fmt: skip
+
+
+def chosen(row: Row) -> str:
+    """Return what kopt returns for a problem, in words."""
+    if row.chosen is None:
+        return f"failed: {row.reason.splitlines()[0][:80] if row.reason else ''}"
+    if row.chosen.what == "baseline":
+        return f"baseline {row.chosen.name}"
+    return f"{row.chosen.language}: {row.chosen.name}"
+
+
+def grid(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield a Markdown table."""
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{' --- |' * len(columns)}"
+    for row in rows:
+        yield f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |"
+
+
+def ms(value: float | None) -> str:
+    """Return milliseconds with four digits."""
+    return "" if value is None else f"{value:.4g}"
+
+
+def times(value: float) -> str:
+    """Return a ratio."""
+    return f"{value:.2f}x"
+
+
+def between(interval: Interval | None) -> str:
+    """Return a ratio with its interval; a baseline over itself has none."""
+    if interval is None:
+        return ""
+    if interval.low == interval.high:
+        return times(interval.median)
+    return f"{interval.median:.2f}x ({interval.low:.2f} to {interval.high:.2f})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
