@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator
 
 import kopt
+from kopt.logs import get_logger
 from kopt_starters.families import FAMILIES
 from kopt_starters.graph import Graph
 from kopt_starters.operators import OPERATORS
 from kopt_starters.recognition import recognise
 from kopt_starters.rendering import render
+from kopt_starters.unmatched import unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
     from kopt.model.device import Target
     from kopt.model.evaluation import Evaluation
     from kopt.model.problem import Problem, Signature
+    from kopt_starters.family import Family
 
 __all__ = ["Starters"]
+
+_log = get_logger(__name__)
 
 OperatorName = Literal["layer_norm", "rms_norm", "softmax", "sum"]
 
@@ -58,11 +63,29 @@ class Starters:
     def kopt_propose(
         self, problem: Problem, signature: Signature, target: Target, parent: Evaluation | None
     ) -> Iterable[Candidate]:
-        """Propose starting kernels in the first round; nothing for what is not recognised."""
+        """Propose starting kernels in the first round; a warning names what is not recognised."""
         if parent is not None or problem.mutates:
             return []
         known = self._operator_kernels(signature, target)
-        return [*known, *self._family_kernels(signature, target)][: self.options.structures]
+        found = [*known, *self._family_kernels(signature, target)][: self.options.structures]
+        if not found:
+            _log.warning("no_starter", language=target.language, why=self._why(signature, target))
+        return found
+
+    def _why(self, signature: Signature, target: Target) -> str:
+        graph = Graph.of(signature.first)
+        if graph is None:
+            return "the operators of the reference could not be followed"
+        if target.language != "triton":
+            return f"most kernels are in triton; the README of kopt-starters lists those in {target.language}"
+        names = unmatched(graph, self._asked(), target)
+        if names:
+            return f"not known: {', '.join(names)}"
+        return f"each of the {len(graph.nodes)} operators is known, but not all of them together"
+
+    def _asked(self) -> list[Family]:
+        wanted = self.options.families
+        return [family for family in FAMILIES if wanted is None or family.name in wanted]
 
     def _operator_kernels(self, signature: Signature, target: Target) -> list[Candidate]:
         operators = [found for found in OPERATORS if found.name in self.options.operators]
@@ -76,9 +99,7 @@ class Starters:
     def _family_kernels(self, signature: Signature, target: Target) -> Iterator[Candidate]:
         """Yield what families write for the first workload; others may be refused by a kernel."""
         graph = Graph.of(signature.first)
-        wanted = self.options.families
         if graph is None:
             return
-        for family in FAMILIES:
-            if wanted is None or family.name in wanted:
-                yield from family.propose(graph, target)
+        for family in self._asked():
+            yield from family.propose(graph, target)

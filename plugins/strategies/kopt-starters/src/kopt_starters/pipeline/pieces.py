@@ -107,7 +107,7 @@ def _best_way(graph: Graph, families: Sequence[Family], target: Target) -> _Way 
     for first in range(count):
         before = best[first]
         for last in range(count, first, -1):
-            piece = _piece(graph, first, last, families, target) if before is not None else None
+            piece = piece_of(graph, first, last, families, target) if before is not None else None
             if piece is None or before is None:
                 continue
             (traffic, beside), pieces = before
@@ -119,9 +119,10 @@ def _best_way(graph: Graph, families: Sequence[Family], target: Target) -> _Way 
     return best[count]
 
 
-def _piece(
+def piece_of(
     graph: Graph, first: int, last: int, families: Sequence[Family], target: Target
 ) -> Piece | None:
+    """Return a range of operators as a piece; None where it is none that a family computes."""
     nodes = graph.nodes[first:last]
     if not _plausible(nodes):
         return None
