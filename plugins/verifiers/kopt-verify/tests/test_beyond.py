@@ -243,6 +243,8 @@ LARGE = function_problem(
     (InputSpec(name="x", shape=(2048, 1152)),),
 )
 """Too large for values to be looked at in its own shape."""
+_AT_SMALLER = 2048 * 1152 // 2**9
+"""Elements of its input in the smaller shape."""
 
 
 @pytest.mark.slow
@@ -269,3 +271,21 @@ def test_values_are_looked_at_in_smaller_shapes_too(verdict):
     found = verdict(LARGE, rows("norm", _ONE_PASS))
     assert found.status is Status.WRONG
     assert [s.stage for s in found.stages if s.outcome == "fail"] == ["stability"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(_NORM.replace("float sum", "double sum"), Status.CORRECT), (_ONE_PASS, Status.WRONG)],
+)
+def test_where_smaller_shapes_are_wrong_anyway_its_own_decide(verdict, body, status):
+    """As cuDNN, whose reference is exact in smaller shapes, and rounds to TF32 in its own."""
+    inexact = body.replace("* scale;", f"* scale * (rows * cols == {_AT_SMALLER} ? 1.001f : 1.0f);")
+    assert inexact != body
+    found = verdict(LARGE, rows("norm", inexact))
+    assert found.status is status, found.stages
+    (stability,) = [stage for stage in found.stages if stage.stage == "stability"]
+    if status is Status.CORRECT:
+        assert "right on large values" in stability.evidence and " at " not in stability.evidence
+    else:
+        assert stability.evidence.startswith("on values far from zero")
