@@ -24,11 +24,11 @@ TARGET = Target(language="triton", device=GPU)
 UNIT = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 
-def entry_of(candidate: Any) -> Any:
-    """Return the function that a candidate's source defines as its entry."""
+def entry_of(candidate: Any, source: str | None = None) -> Any:
+    """Return the function that a candidate's source, or another one, defines as its entry."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"kernel_{candidate.structure}.py"
-        path.write_text(candidate.source)
+        path.write_text(source or candidate.source)
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -45,7 +45,7 @@ def interpreted(candidate: Any, *arguments: Any, **values: Any) -> Any:
     exact = {name: "tf32x3" for name, value in candidate.chosen.items() if value == "tf32"}
     settings = {**candidate.chosen, **exact, **values}
     text = candidate.source.replace("PRECISION='tf32'", "PRECISION='tf32x3'")
-    function = entry_of(candidate.model_copy(update={"source": text}))
+    function = entry_of(candidate, text)
     with interpreting(), torch.no_grad(), np.errstate(all="ignore"):
         return function(*arguments, **settings)
 
