@@ -9,6 +9,7 @@ alone; and a file's tests belong together anyway. hypothesis would fail an examp
 from __future__ import annotations
 
 import functools
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 _ROOT = Path(__file__).parent
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it starts in the background ignore it, and what tests start would too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("kopt", deadline=None)
 settings.load_profile("kopt")
