@@ -201,6 +201,10 @@ class Hooks(IsolatedCalls):
         check = _found_knobs(candidate)
         return self._first("kopt_tunables", check, {"candidate": candidate})
 
+    def kopt_warm_up(self, purpose: str) -> None:
+        """Have every backend import what it needs for that purpose."""
+        self.ask_all("kopt_warm_up", _as_is, {"purpose": purpose})
+
     def kopt_build(
         self, problem: Problem, candidate: Candidate, context: BuildContext
     ) -> Executable | None:

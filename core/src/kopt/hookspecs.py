@@ -175,6 +175,17 @@ def kopt_tunables(candidate: Candidate) -> Mapping[str, Knob] | None:
     """
 
 
+@hookspec
+def kopt_warm_up(purpose: str) -> None:
+    """Import what building will take (role ``backend``).
+
+    Called in a candidate process as it starts, while the judge is busy with something else.
+
+    :param purpose: ``baselines``, or the language of the candidates, as ``triton``.
+    Touch neither the device nor the problem: some of these processes are never used.
+    """
+
+
 @hookspec(firstresult=True)
 def kopt_build(problem: Problem, candidate: Candidate, context: BuildContext) -> Executable | None:
     """Build a candidate (role ``backend``; first result). Called in a candidate process.

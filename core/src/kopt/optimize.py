@@ -235,7 +235,7 @@ def judge_settings(
     return JudgeSettings(
         problem=state.problem, device=config.device, architecture=architecture,
         judge_plugins=(*reference, *hooks.references("verifier")),
-        candidate_plugins=tuple(backends), cache=cache_folder() / "builds",
+        candidate_plugins=tuple(backends), language=_language(config.backend), cache=cache_folder() / "builds",
         locks=default_locks(), build_workers=config.build_workers or usable_cpus(),
         build_seconds=config.build_seconds, run_seconds=config.run_seconds, seed=config.seed,
         fastest=state.opening.fastest if state.opening else None,

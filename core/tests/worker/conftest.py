@@ -88,9 +88,8 @@ def recipe(problem: Problem, reference: PlainReference, tmp_path: Path) -> Proce
     opening = {
         "problem": problem.to_json(), "device": reference.device.to_json(),
         "architecture": "native", "argument_names": ["x"], "cache": str(tmp_path / "cache"),
-        "plugins": [list(BACKEND)],
     }  # fmt: skip
-    return ProcessRecipe(tmp_path / "cache", 1 << 30, opening)
+    return ProcessRecipe(tmp_path / "cache", 1 << 30, [BACKEND], opening)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def test_a_named_target_is_built_for_whatever_device_is_here(
 ) -> None:
     """A backend that is told of a GPU builds for that GPU, and has no listings of another."""
     device = records.gpu().to_json()
-    recipe = ProcessRecipe(tmp_path, 0, {"device": device, "architecture": "native"})
+    recipe = ProcessRecipe(tmp_path, 0, [], {"device": device, "architecture": "native"})
     opening = TargetBuild(recipe, target, "sass", 1.0)._recipe.opening
     assert opening["architecture"] == target
     assert opening["device"] == (device if told else None)

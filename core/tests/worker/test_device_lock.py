@@ -153,3 +153,36 @@ def test_a_lock_file_that_may_only_be_read_is_enough(tmp_path: Path) -> None:
         file.chmod(0o444)
     with DeviceLock(tmp_path / "locks", device()).exclusive():
         assert (tmp_path / "locks").stat().st_mode & 0o7777 == 0o1777
+
+
+def test_a_thread_that_rests_lets_a_measurement_through_and_waits_for_its_end(
+    tmp_path: Path,
+) -> None:
+    lock = DeviceLock(tmp_path, device())
+    other = DeviceLock(tmp_path, device())
+    with lock.working():
+        waiter = Waiter(other, "exclusive")
+        assert not waiter.got.wait(0.3)
+        with lock.resting():
+            assert waiter.got.wait(5)
+            with lock.working():  # as a build does on a CPU
+                pass
+            waiter.join()
+        later = Waiter(other, "exclusive")
+        assert not later.got.wait(0.3)  # it works again
+        with lock.resting():
+            assert later.got.wait(5)
+            later.join()
+    with lock.resting(), other.exclusive():  # nothing to let go of
+        pass
+
+
+def test_who_rested_waits_for_the_measurement_that_began_meanwhile(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path, device())
+    order: list[str] = []
+    with lock.working():
+        with lock.resting():
+            holder = Holder(tmp_path, "exclusive", device())
+            threading.Timer(0.5, lambda: (order.append("measured"), holder.kill())).start()
+        order.append("works again")
+    assert order == ["measured", "works again"]

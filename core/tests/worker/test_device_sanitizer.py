@@ -90,6 +90,29 @@ def test_large_calls_and_a_missing_tool_are_named(recipe, monkeypatch):
     assert "install NVIDIA's CUDA toolkit" in report.skipped["racecheck"]
 
 
+SLOW_INITCHECK = """#!/bin/sh
+tool=$2 log=$4
+while case "$1" in */python*) false;; esac; do shift; done
+[ "$tool" = initcheck ] && sleep 60
+"$@"
+echo "========= ERROR SUMMARY: 0 errors" > "$log"
+"""
+
+
+def test_a_tool_whose_findings_are_notes_does_not_hold_a_verdict_up(recipe, monkeypatch, tmp_path):
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(SLOW_INITCHECK)
+    tool.chmod(0o755)
+    monkeypatch.setattr(device_sanitizer, "find_tool", lambda: str(tool))
+    monkeypatch.setattr(device_sanitizer, "_PATIENCE_SECONDS", 0.1)
+    report = sanitize(recipe, 8, lambda process, launches: process.order("ping", 20.0))
+    assert report.ran == ("memcheck", "racecheck")
+    assert report.skipped == {
+        "initcheck": "it took 0.1 s longer than the tools whose findings count"
+    }
+    assert report.seconds < 30
+
+
 def test_it_is_looked_for_in_cudas_folder_too(tmp_path, monkeypatch):
     tool = tmp_path / "bin" / "compute-sanitizer"
     tool.parent.mkdir()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from kopt.errors import CandidateError, WorkerError
 from kopt.model.candidate import Candidate
-from kopt.model.problem import Problem
 from kopt.model.verification import Status
 from kopt.testing.plain_problem import candidate as plain
 from kopt.testing.plain_problem import right
@@ -114,10 +114,9 @@ def test_the_spare_is_started_ahead(pool: ProcessPool) -> None:
 
 
 def test_plugins_that_do_not_load_are_no_candidates_fault(
-    problem: Problem, recipe: ProcessRecipe
+    recipe: ProcessRecipe,
 ) -> None:
-    opening = {**recipe.opening, "plugins": [["backend", "nobody:nothing", {}]]}
-    broken = ProcessRecipe(recipe.cache, 0, opening)
+    broken = replace(recipe, plugins=[("backend", "nobody:nothing", {})])
     with pytest.raises(WorkerError, match="nobody"), ProcessPool(broken, 1).process():
         pass
     assert not family.living

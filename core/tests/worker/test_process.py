@@ -13,7 +13,6 @@ import pytest
 
 from kopt.errors import CandidateError, WorkerError
 from kopt.model.candidate import Candidate
-from kopt.model.problem import Problem
 from kopt.model.reference import InputSet
 from kopt.model.verification import Status
 from kopt.testing.plain_problem import candidate as plain
@@ -229,13 +228,29 @@ def test_a_dead_one_answers_with_what_it_died_of(trial_of: TrialOf, inputs: Inpu
         trial.release(inputs)
 
 
-def test_a_fault_of_kopt_is_not_the_candidates(process: CandidateProcess, problem: Problem) -> None:
+def test_a_fault_of_kopt_is_not_the_candidates(process: CandidateProcess) -> None:
     with pytest.raises(WorkerError, match="nobody"):
-        process.order(
-            "open", 5.0, problem=problem.to_json(), device=None, architecture="a",
-            argument_names=[], cache="c", plugins=[["backend", "nobody:nothing", {}]],
-        )  # fmt: skip
+        process.order("load", 5.0, plugins=[["backend", "nobody:nothing", {}]], purpose="")
     assert process.tainted
+
+
+def test_an_order_that_was_begun_is_answered_before_the_next_one(recipe: ProcessRecipe) -> None:
+    process = recipe.start()  # it loads its plugins, and nobody waits for it
+    assert process.order("ping", 20.0)["ok"] is True
+    process.begin("ping")
+    assert process.finish(5.0)["ok"] is True
+    process.kill()
+
+
+def test_one_that_died_in_an_order_that_was_begun_says_so_from_then_on(
+    recipe: ProcessRecipe,
+) -> None:
+    process = recipe.start()
+    psutil.Process(process.pid).kill()
+    with pytest.raises(CandidateError, match="SIGKILL during 'load'"):
+        process.finish(5.0)
+    with pytest.raises(CandidateError, match="SIGKILL during 'load'"):
+        process.order("ping", 5.0)
 
 
 def test_no_secret_reaches_it(recipe: ProcessRecipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,14 @@ class BackendContract(PluginContract):
 
     # --- building ---
 
+    @pytest.mark.filterwarnings("default")  # those of the libraries are not the plugin's
+    def test_it_warms_up_for_whatever_is_asked(self) -> None:
+        """Its own language, baselines and what it does not know: none of them is a failure."""
+        hooks = self.hooks()
+        for purpose in (self.language, "baselines", "nobodys-language"):
+            hooks.kopt_warm_up(purpose)
+        assert not hooks.failures
+
     def test_it_builds_its_language(self, tmp_path: Path) -> None:
         """The executable says who built it and how long that took."""
         executable = self.build(self.kernel(self.add), tmp_path)

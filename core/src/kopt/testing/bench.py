@@ -48,10 +48,9 @@ class CandidateBench:
             "problem": problem.model_copy(update={"reference": hidden}).to_json(),
             "device": device.to_json(), "architecture": "native",
             "argument_names": [spec.name for spec in problem.inputs], "cache": str(cache),
-            "plugins": [list(plugin) for plugin in plugins],
         }  # fmt: skip
         self._device = device
-        self._recipe = ProcessRecipe(cache, 0, opening)
+        self._recipe = ProcessRecipe(cache, 0, plugins, opening)
         self._process: CandidateProcess | None = None
         self._calls = 0
 

@@ -65,7 +65,7 @@ class CandidateServer:
         self._executables: dict[str, Executable] = {}
         self._calls: dict[int, tuple[str, BoundCall]] = {}
         self._orders: dict[str, Callable[[Reply, list[int]], Reply]] = {
-            "open": self._open, "build": self._build, "attach": self._attach,
+            "load": self._load, "open": self._open, "build": self._build, "attach": self._attach,
             "detach": self._detach, "release": self._release, "trim": self._trim,
             "bind": self._bind, "run": self._run, "time": self._time,
             "collect": self._collect, "origin": self._origin, "sanitize": self._sanitize,
@@ -92,6 +92,15 @@ class CandidateServer:
             detail = "".join(traceback.format_exception(error))[-4000:]
             return {"ok": False, "status": Status.LAUNCH_FAILED, "detail": detail}
 
+    def _load(self, order: Reply, fds: list[int]) -> Reply:
+        """Load the plugins, and have them import what building will take."""
+        self._hooks = Hooks.load(
+            [(role, name, options) for role, name, options in order["plugins"]]
+        )
+        if order["purpose"]:
+            self._hooks.kopt_warm_up(order["purpose"])
+        return {}
+
     def _open(self, order: Reply, fds: list[int]) -> Reply:
         self._problem = Problem.model_validate(order["problem"])
         self._memory.private = bool(order.get("private"))
@@ -100,9 +109,6 @@ class CandidateServer:
             device, order["architecture"], tuple(order["argument_names"]),
             BuildCache(Path(order["cache"])),
         )  # fmt: skip
-        self._hooks = Hooks.load(
-            [(role, name, options) for role, name, options in order["plugins"]]
-        )
         return {}
 
     def _build(self, order: Reply, fds: list[int]) -> Reply:

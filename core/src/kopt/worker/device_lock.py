@@ -48,12 +48,27 @@ class DeviceLock:
         if getattr(self._mine, "works", False):
             yield
             return
-        with self._held(fcntl.LOCK_SH):
-            self._mine.works = True
+        with self._held(fcntl.LOCK_SH) as fd:
+            self._mine.works, self._mine.fd = True, fd
             try:
                 yield
             finally:
                 self._mine.works = False
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Let measurements through while a thread that works on the device waits for something else."""
+        if not getattr(self._mine, "works", False):
+            yield
+            return
+        fd = self._mine.fd
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        self._mine.works = False
+        try:
+            yield
+        finally:
+            self._pass_gate(fd, fcntl.LOCK_SH)
+            self._mine.works, self._mine.fd = True, fd
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -65,17 +80,19 @@ class DeviceLock:
             yield
 
     @contextmanager
-    def _held(self, mode: int) -> Iterator[None]:
+    def _held(self, mode: int) -> Iterator[int]:
+        fd = _open(self._path)
+        try:
+            self._pass_gate(fd, mode)
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _pass_gate(self, fd: int, mode: int) -> None:
         gate = _open(self._gate)
         try:
             fcntl.flock(gate, fcntl.LOCK_EX)
-            fd = _open(self._path)
-            try:
-                fcntl.flock(fd, mode)
-                fcntl.flock(gate, fcntl.LOCK_UN)
-                yield
-            finally:
-                os.close(fd)
+            fcntl.flock(fd, mode)
         finally:
             os.close(gate)
 

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from kopt.env import cuda_homes
@@ -20,6 +20,10 @@ from kopt.worker.process import CandidateProcess
 TOOLS = ("memcheck", "racecheck", "initcheck")
 MOST_BYTES = 1 << 30
 """Of a call's arguments and results: beyond it a call takes too long under the tools."""
+_NOTES_ONLY = frozenset({"initcheck"})
+"""Tools whose findings never cost a verdict."""
+_PATIENCE_SECONDS = 3.0
+"""What such a tool may take longer than the others; 40 s were seen, for a large matrix product."""
 _CALLS = 2
 _TOOL = "compute-sanitizer"
 _ENVIRONMENT = {
@@ -74,14 +78,23 @@ def sanitize(
         )
     if path is None or reason:
         return SanitizerReport(skipped=dict.fromkeys(TOOLS, reason), seconds=0.0)
+    running: dict[str, CandidateProcess] = {}
     with ThreadPoolExecutor(len(TOOLS)) as pool:
-        outcomes = dict(
-            zip(
-                TOOLS,
-                pool.map(lambda tool: _outcome(path, tool, recipe, calls), TOOLS),
-                strict=True,
+        looking = {
+            tool: pool.submit(_outcome, path, tool, recipe, calls, running) for tool in TOOLS
+        }
+        wait([looking[tool] for tool in TOOLS if tool not in _NOTES_ONLY])
+        _, late = wait(looking.values(), _PATIENCE_SECONDS)
+        given_up = [tool for tool in TOOLS if looking[tool] in late]
+        for tool in given_up:
+            if tool in running:
+                running[tool].kill()
+        outcomes = {tool: found.result() for tool, found in looking.items()}
+    for tool in given_up:
+        if isinstance(outcomes[tool], str):
+            outcomes[tool] = (
+                f"it took {_PATIENCE_SECONDS:g} s longer than the tools whose findings count"
             )
-        )
     return SanitizerReport(
         ran=tuple(tool for tool, found in outcomes.items() if not isinstance(found, str)),
         skipped={tool: found for tool, found in outcomes.items() if isinstance(found, str)},
@@ -91,7 +104,11 @@ def sanitize(
 
 
 def _outcome(
-    path: str, tool: str, recipe: ProcessRecipe, calls: Callable[[CandidateProcess, int], None]
+    path: str,
+    tool: str,
+    recipe: ProcessRecipe,
+    calls: Callable[[CandidateProcess, int], None],
+    running: dict[str, CandidateProcess],
 ) -> tuple[SanitizerFinding, ...] | str:
     """Return what a tool found, or why it was not run to its end."""
     with tempfile.TemporaryDirectory(prefix="kopt-sanitizer-") as folder:
@@ -100,7 +117,7 @@ def _outcome(
         failure = ""
         process = None
         try:
-            process = recipe.start(wrapper=command, environment=_ENVIRONMENT)
+            process = running[tool] = recipe.start(wrapper=command, environment=_ENVIRONMENT)
             recipe.ready(process, private=True)
             calls(process, _CALLS)
         except (CandidateError, WorkerError) as error:

@@ -7,7 +7,8 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from kopt.env import POOLED_ALLOCATOR
@@ -34,13 +35,23 @@ from kopt.worker.trial import ProcessTrial
 from kopt.worker.twins import Twins
 
 Depth = Literal["search", "winner"]
+BASELINES = "baselines"
+"""The purpose of a process that baselines are built in; see kopt.hookspecs.kopt_warm_up."""
 
 
 class Judge:
     """Evaluates candidates, one at a time on the device, builds beside it."""
 
-    def __init__(self, settings: JudgeSettings) -> None:
+    def __init__(self, settings: JudgeSettings, *, timing: bool = True) -> None:
+        """``timing``: whether ``open`` will be called, which needs baselines."""
         self._settings = settings
+        plugins = settings.candidate_plugins
+        unopened = ProcessRecipe(
+            settings.cache, settings.memory_limit, plugins, {}, purpose=settings.language
+        )
+        self._pool = ProcessPool(unopened, settings.build_workers)
+        self._prestarted = replace(unopened, purpose=BASELINES).start() if timing else None
+        self._pool.prestart()
         self._hooks = Hooks.load(list(settings.judge_plugins))
         self._lock = DeviceLock(settings.locks, device_of_lock(settings.device))
         with self._lock.working():
@@ -50,7 +61,7 @@ class Judge:
                 f"no backend of this run can run the reference of problem {settings.problem.name!r}"
             )
         self.reference = reference
-        self._pool = ProcessPool(self._recipe(), settings.build_workers)
+        self._pool.recipe = self._recipe()
         self._bench = BaselineBench(self, settings.fastest)
         self._turn = threading.Lock()
         self.rng = random.Random(settings.seed)
@@ -73,13 +84,11 @@ class Judge:
             "architecture": settings.architecture,
             "argument_names": [a.name for a in reference.signature.first.arguments],
             "cache": str(settings.cache),
-            "plugins": [list(plugin) for plugin in settings.candidate_plugins],
         }
-        return ProcessRecipe(settings.cache, settings.memory_limit, opening)
+        return replace(self._pool.recipe, opening=opening)
 
     def open(self) -> Opening:
         """Time the baselines and the noise. Raises ProblemError where no baseline works."""
-        self._pool.prestart()
         verified, failed = self._bench.admit(self._hooks)
         if not verified:
             reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
@@ -104,6 +113,7 @@ class Judge:
 
     def confirm(self, candidate: Candidate) -> Evaluation:
         """The same in a fresh process, with new seeds and inputs, against every baseline."""
+        self._pool.prestart(2)  # one for the candidate, one for its twin
         self._bench.unbind()
         self.timing.close()
         return self._retried(candidate, fresh=True)
@@ -237,15 +247,20 @@ class Judge:
 
     def _instrumented(self, candidate: Candidate, inputs: InputSet) -> SanitizerReport:
         def calls(process: CandidateProcess, launches: int) -> None:
-            self._built(process, candidate, SANITIZER_SECONDS).run(inputs, launches)
+            trial = self._built(process, candidate, SANITIZER_SECONDS)
+            with self._lock.working():
+                trial.run(inputs, launches)
 
         nbytes = sum(segment.nbytes for segment in inputs.segments)
-        return device_sanitizer.sanitize(self._recipe(), nbytes, calls)
+        with self._lock.resting():
+            return device_sanitizer.sanitize(self._recipe(), nbytes, calls)
 
     @contextmanager
     def _twin(self, candidate: Candidate, depth: Depth) -> Iterator[ProcessTrial]:
-        with self._pool.extra() as process:
-            build, _ = self.build_in(process, candidate)
+        with ExitStack() as stack:
+            with self._lock.resting():
+                process = stack.enter_context(self._pool.extra())
+                build, _ = self.build_in(process, candidate)
             yield self.trial(process, candidate, build, depth)
 
     def verifications(self, trial: ProcessTrial) -> tuple[Verification, ...]:
@@ -258,5 +273,8 @@ class Judge:
 
     def baseline_process(self, *, pooled: bool) -> CandidateProcess:
         """Start a process for baselines, which lives as long as the judge."""
-        recipe = self._recipe()
-        return recipe.ready(recipe.start(environment=POOLED_ALLOCATOR if pooled else None))
+        recipe = replace(self._recipe(), purpose=BASELINES)
+        if pooled:
+            return recipe.ready(recipe.start(environment=POOLED_ALLOCATOR))
+        prestarted, self._prestarted = self._prestarted, None
+        return recipe.ready(prestarted or recipe.start())

@@ -84,7 +84,7 @@ class JudgeServer:
             self._judge = Judge(settings)
             return self._judge.open().to_json()
         if request["op"] == "prepare":
-            self._judge = Judge(settings)
+            self._judge = Judge(settings, timing=False)
             reference = self._judge.reference
             return {
                 "device": reference.device.to_json(), "signature": reference.signature.to_json()

@@ -11,6 +11,7 @@ from typing import Any
 
 from kopt.errors import CandidateError, WorkerError
 from kopt.worker.process import CandidateProcess
+from kopt.worker.settings import PluginRef
 
 _MOST_USES = 64
 """A process is retired after so many candidates, whatever its health."""
@@ -22,25 +23,34 @@ class ProcessRecipe:
 
     cache: Path
     memory_limit: int
+    plugins: Sequence[PluginRef]
+    """Backends, by name: a process loads them itself."""
     opening: dict[str, Any]
-    """Fields of the ``open`` order: problem (without its reference), device, plugins."""
+    """Fields of the ``open`` order: problem (without its reference), device."""
+    purpose: str = ""
+    """What its processes will build, so that they import ahead: see ``kopt_warm_up``."""
     start_seconds: float = 120.0
 
     def start(
         self, *, environment: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()
     ) -> CandidateProcess:
-        """Start a process; ``ready`` must be called before it is used."""
-        return CandidateProcess(
+        """Start a process, which loads its plugins; ``ready`` must be called before it is used."""
+        process = CandidateProcess(
             cache=self.cache, memory_limit=self.memory_limit, environment=environment,
             wrapper=wrapper,
         )  # fmt: skip
+        plugins = [list(plugin) for plugin in self.plugins]
+        process.begin("load", plugins=plugins, purpose=self.purpose)
+        return process
 
     def ready(self, process: CandidateProcess, *, private: bool = False) -> CandidateProcess:
-        """Have a process load its plugins. Raises WorkerError: no candidate was in it yet.
+        """Wait until a process has loaded its plugins, and open the problem in it.
 
+        Raises WorkerError: no candidate was in it yet.
         ``private``: its tensors are copies of the judge's, each in memory of its own.
         """
         try:
+            process.finish(self.start_seconds)
             process.order("open", self.start_seconds, **self.opening, private=private)
         except CandidateError as error:
             process.kill()
@@ -52,20 +62,20 @@ class ProcessRecipe:
 
 
 class ProcessPool:
-    """At most ``size`` processes at work, and one in waiting."""
+    """At most ``size`` processes at work, and some in waiting."""
 
     def __init__(self, recipe: ProcessRecipe, size: int) -> None:
-        self._recipe = recipe
+        self.recipe = recipe
         self._slots = threading.BoundedSemaphore(size)
         self._lock = threading.Lock()
         self._idle: list[CandidateProcess] = []
-        self._spare: CandidateProcess | None = None
+        self._spares: list[CandidateProcess] = []
 
-    def prestart(self) -> None:
-        """Start one process ahead; its imports run while others work."""
+    def prestart(self, count: int = 1) -> None:
+        """Have so many processes in waiting; their imports run while others work."""
         with self._lock:
-            if self._spare is None:
-                self._spare = self._recipe.start()
+            while len(self._spares) < count:
+                self._spares.append(self.recipe.start())
 
     @contextmanager
     def process(self, *, fresh: bool = False) -> Iterator[CandidateProcess]:
@@ -93,8 +103,8 @@ class ProcessPool:
                 if process.alive:
                     return process
                 process.kill()  # it died at rest, which is not the next candidate's fault
-            spare, self._spare = self._spare, None
-        return self._recipe.ready(spare or self._recipe.start())
+            spare = self._spares.pop(0) if self._spares else None
+        return self.recipe.ready(spare or self.recipe.start())
 
     def _give_back(self, process: CandidateProcess, *, keep: bool) -> None:
         process.uses += 1

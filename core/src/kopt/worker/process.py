@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +28,8 @@ from kopt.worker.channel import Channel, ChannelClosedError, ChannelTimeoutError
 T = TypeVar("T", bound=Record)
 _OUT_OF_MEMORY = re.compile(r"bad_alloc|MemoryError|out of memory|Cannot allocate memory", re.I)
 _LOG_TAIL = 4000
+_BEGIN_SECONDS = 10.0
+"""To hand an order over, which a socket's buffer takes at once."""
 _SOUND = {Status.CORRECT, Status.COMPILE_ERROR, Status.PARSE_ERROR, Status.UNSUPPORTED}
 """After any other end the process, or its device context, may be broken or tampered with."""
 
@@ -43,6 +45,8 @@ class CandidateProcess:
         self._killed = False
         self._end: CandidateError | None = None
         self._number = 0
+        self._begun = ""
+        """The order whose answer has not been received yet; empty: none."""
         self.attached: set[int] = set()
         self.uses = 0
         self.tainted = False
@@ -88,10 +92,28 @@ class CandidateProcess:
         killed) or has died; every later order to a dead one raises what it died of. Raises
         WorkerError where kopt itself failed inside it.
         """
+        if self._begun:
+            self.finish(timeout)
+        return self._remembered(lambda: self._ordered(op, timeout, fds, fields))
+
+    def begin(self, op: str, **fields: Any) -> None:
+        """Give an order whose answer ``finish`` returns; until then no other one is given."""
+        self._number = secrets.randbits(53)
+        self._begun = op
+        with suppress(ChannelClosedError, ChannelTimeoutError):  # finish says so
+            self._channel.send({"op": op, "n": self._number, **fields}, (), _BEGIN_SECONDS)
+
+    def finish(self, timeout: float) -> dict[str, Any]:
+        """Return the answer to the order that was begun. Raises as ``order`` does."""
+        op, self._begun = self._begun, ""
+        return self._remembered(lambda: self._answered(op, timeout))
+
+    def _remembered(self, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return an answer, or raise what the process died of, then and from then on."""
         if self._end is not None:
             raise CandidateError(self._end.status, self._end.detail)
         try:
-            return self._ordered(op, timeout, fds, fields)
+            return answer()
         except CandidateError as error:
             if self._killed:
                 self._end = error
@@ -105,17 +127,28 @@ class CandidateProcess:
             if self.alive and self._channel.waiting():
                 self._refuse_unasked(op)
             self._channel.send({"op": op, "n": self._number, **fields}, fds, timeout)
+        except ChannelTimeoutError:
+            raise self._hung(op, timeout) from None
+        except ChannelClosedError as error:
+            raise self._death(op, str(error)) from error
+        return self._answered(op, timeout)
+
+    def _answered(self, op: str, timeout: float) -> dict[str, Any]:
+        try:
             reply, stray = self._channel.receive(timeout)
         except ChannelTimeoutError:
-            self.kill()
-            raise CandidateError(
-                Status.HANG, f"no answer to {op!r} within {timeout:g} s; its process was killed"
-            ) from None
+            raise self._hung(op, timeout) from None
         except ChannelClosedError as error:
             raise self._death(op, str(error)) from error
         for fd in stray:
             os.close(fd)
         return self._checked(op, reply)
+
+    def _hung(self, op: str, timeout: float) -> CandidateError:
+        self.kill()
+        return CandidateError(
+            Status.HANG, f"no answer to {op!r} within {timeout:g} s; its process was killed"
+        )
 
     def _refuse_unasked(self, op: str) -> None:
         try:  # the end of a connection looks the same until it is read, and raises here

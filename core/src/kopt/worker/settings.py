@@ -22,6 +22,8 @@ class JudgeSettings(Record):
     """Reference and verifiers."""
     candidate_plugins: tuple[PluginRef, ...]
     """Backends."""
+    language: str = ""
+    """Of the candidates, as far as it is known beforehand."""
     cache: Path
     locks: Path
     build_workers: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,6 +53,12 @@ class CudaBackend:
     def kopt_check(self) -> Iterable[Check]:
         """Say which compiler is used, and what its kernels can run on."""
         return machine_checks(self.options.compiler)
+
+    @kopt.hookimpl
+    def kopt_warm_up(self, purpose: str) -> None:
+        """Import torch, which a build for a GPU takes."""
+        if purpose == "cuda":
+            importlib.import_module("kopt_cuda.executable")
 
     @kopt.hookimpl
     def kopt_build(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 from collections.abc import Iterable
 from time import monotonic  # bound here: a candidate may replace what the module holds
@@ -83,6 +84,15 @@ class TorchBackend:
         for pooled in (False, True) if device == "cpu" else (False,):
             for mode in modes:
                 yield _baseline(problem, mode, pooled=pooled)
+
+    @kopt.hookimpl
+    def kopt_warm_up(self, purpose: str) -> None:
+        """Import torch, and for baselines what torch.compile takes at its first call."""
+        if purpose not in ("torch", "baselines"):
+            return
+        importlib.import_module("kopt_torch.executable")
+        if purpose == "baselines" and self.options.compile:
+            importlib.import_module("torch._inductor.compile_fx")
 
     @kopt.hookimpl
     def kopt_build(

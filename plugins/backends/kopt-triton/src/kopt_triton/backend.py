@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,12 @@ class TritonBackend:
         from kopt_triton.tunables import tunables
 
         return tunables(candidate.source)
+
+    @kopt.hookimpl
+    def kopt_warm_up(self, purpose: str) -> None:
+        """Import torch and Triton."""
+        if purpose == "triton" and all(map(installed, ("torch", "triton"))):
+            importlib.import_module("kopt_triton.building")
 
     @kopt.hookimpl
     def kopt_build(self, candidate: Candidate, context: BuildContext) -> Executable | None:
