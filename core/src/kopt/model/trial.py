@@ -25,6 +25,13 @@ class Trial(Protocol):
     """Secret; a fresh one for each verification."""
     depth: Literal["search", "winner"]
 
+    def prepare(self, inputs: InputSet) -> None:
+        """Have what a call launches compiled beside other work on the device; nothing runs.
+
+        For inputs of new shapes, where a compiler works at the first launch.
+        """
+        ...
+
     def run(self, inputs: InputSet, launches: int = 1) -> CallClaim:
         """Launch on ``inputs`` and put the results into ``inputs.outputs``.
 

@@ -20,10 +20,12 @@ from kopt.model.evaluation import Build, Evaluation
 from kopt.model.oracle import OracleReport
 from kopt.model.reference import InputSet
 from kopt.model.sanitizer import SANITIZER_SECONDS, SanitizerReport
+from kopt.model.values import CallSpec
 from kopt.model.verification import Status, Verification
 from kopt.worker import device_sanitizer
 from kopt.worker.ahead import TargetBuild
 from kopt.worker.baselines import BaselineBench
+from kopt.worker.compiling import AheadCompiler
 from kopt.worker.device_lock import DeviceLock, device_of_lock
 from kopt.worker.pool import ProcessPool, ProcessRecipe
 from kopt.worker.probing import Probing
@@ -35,6 +37,8 @@ from kopt.worker.trial import ProcessTrial
 from kopt.worker.twins import Twins
 
 Depth = Literal["search", "winner"]
+_IMPORTED = frozenset({"torch"})
+"""Languages whose build is an import: there is nothing to compile ahead."""
 BASELINES = "baselines"
 """The purpose of a process that baselines are built in; see kopt.hookspecs.kopt_warm_up."""
 
@@ -63,7 +67,9 @@ class Judge:
         self.reference = reference
         self._pool.recipe = self._recipe()
         self._bench = BaselineBench(self, settings.fastest)
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
+        self._calls: list[CallSpec] = []
+        self._ahead = self._ahead_compiler()
         self.rng = random.Random(settings.seed)
         self.timing = TimingInputs(reference)
         self._stopwatch = Stopwatch(
@@ -72,6 +78,15 @@ class Judge:
         self._twins = Twins()
         self.probing = Probing(
             self._recipe(), self._pool, self._lock, self._profiled_inputs, self._built
+        )
+
+    def _ahead_compiler(self) -> AheadCompiler | None:
+        """Return what compiles ahead, on a GPU: on a CPU it would disturb what is measured."""
+        settings, device = self._settings, self.reference.device
+        if device.kind != "cuda" or settings.language in _IMPORTED:
+            return None
+        return AheadCompiler(
+            self._recipe(), device.architecture, settings.build_workers, settings.build_seconds
         )
 
     def _recipe(self) -> ProcessRecipe:
@@ -95,6 +110,7 @@ class Judge:
             raise ProblemError(f"no baseline of {self._settings.problem.name!r} runs: {reasons}")
         with self._lock.exclusive():
             baselines = self._bench.time(verified)
+            self._calls = [self.timing.of(w.name)[0].call for w in self.timing.workloads]
             copies = self._stopwatch.copy_ms = {
                 name: self.reference.copy_ms(signature.compulsory_bytes)
                 for name, signature in self.reference.signature.workloads.items()
@@ -166,6 +182,13 @@ class Judge:
         )  # fmt: skip
 
     def _once(self, candidate: Candidate, *, fresh: bool, timed: bool) -> Evaluation:
+        if self._ahead is None or fresh:
+            return self._evaluated(candidate, fresh=fresh, timed=timed)
+        self._ahead.compile(candidate, self._calls)
+        with self._turn:  # no more than one process then has the device's memory
+            return self._evaluated(candidate, fresh=fresh, timed=timed)
+
+    def _evaluated(self, candidate: Candidate, *, fresh: bool, timed: bool) -> Evaluation:
         parts: dict[str, Any] = {"build": None, "verifications": ()}
         try:
             with self._pool.process(fresh=fresh) as process:
@@ -243,7 +266,13 @@ class Judge:
             run_seconds=self._settings.run_seconds + more_seconds,
             twin=lambda: self._twin(candidate, depth),
             instrumented=self._instrumented if self.reference.device.kind == "cuda" else None,
+            ahead=lambda call: self._compiled_ahead(candidate, call),
         )  # fmt: skip
+
+    def _compiled_ahead(self, candidate: Candidate, call: CallSpec) -> None:
+        if self._ahead is not None and candidate.language not in _IMPORTED:
+            with self._lock.resting():
+                self._ahead.compile(candidate, [call])
 
     def _instrumented(self, candidate: Candidate, inputs: InputSet) -> SanitizerReport:
         def calls(process: CandidateProcess, launches: int) -> None:

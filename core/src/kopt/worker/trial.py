@@ -16,7 +16,7 @@ from kopt.model.probe import Timeline
 from kopt.model.problem import Problem
 from kopt.model.reference import InputSet, Reference
 from kopt.model.sanitizer import SANITIZER_SECONDS, SanitizerReport
-from kopt.model.values import CallClaim
+from kopt.model.values import CallClaim, CallSpec
 from kopt.stages.measuring import BlockTime
 from kopt.worker.process import CandidateProcess
 
@@ -45,11 +45,12 @@ class ProcessTrial:
         run_seconds: float,
         twin: Callable[[], AbstractContextManager[ProcessTrial]],
         instrumented: Callable[[Candidate, InputSet], SanitizerReport] | None = None,
+        ahead: Callable[[CallSpec], None] | None = None,
     ) -> None:
         """``twin`` lends the same candidate in another process.
 
         ``instrumented`` runs it under the device's own sanitizer; where it is None, the executable
-        is asked for an instrumented build.
+        is asked for an instrumented build. ``ahead`` compiles what a call launches, elsewhere.
         """
         self.problem: Problem = reference.problem
         self.candidate = candidate
@@ -62,6 +63,7 @@ class ProcessTrial:
         self._bound: dict[int, tuple[InputSet, int]] = {}
         self.twin = twin
         self._instrumented = instrumented
+        self._ahead = ahead
         self.setup_ms: float | None = None
         """Wall clock of the first binding and call."""
 
@@ -98,6 +100,11 @@ class ProcessTrial:
         segments = [s.id for s in inputs.segments if s.id in self._process.attached]
         self.order("release", calls=[call_id], segments=segments)
         self._process.attached.difference_update(segments)
+
+    def prepare(self, inputs: InputSet) -> None:
+        """Have what a call launches compiled beside other work on the device; nothing runs."""
+        if self._ahead is not None:
+            self._ahead(inputs.call)
 
     def run(self, inputs: InputSet, launches: int = 1) -> CallClaim:
         """Launch, wait, and have the results put into ``inputs.outputs``."""

@@ -6,11 +6,17 @@ import pytest
 import torch
 
 from kopt.errors import CandidateError
+from kopt.model.kernel_file import parse_kernel
 from kopt.model.values import CallSpec, NamedValue, ScalarValue, TensorRef
 from kopt.model.verification import Status
+from kopt.testing.plain_problem import double
+from kopt.worker import family
+from kopt.worker.compiling import AheadCompiler
+from kopt.worker.pool import ProcessRecipe
 
 pytest.importorskip("triton")
 
+IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n\n"
 SCALE = """
 @triton.jit
 def scale_kernel(x, out, n, BLOCK: tl.constexpr):
@@ -195,3 +201,23 @@ def test_an_unknown_architecture_is_named(build):
 def test_without_an_architecture_it_says_how_to_name_one(build, shapes_only):
     with pytest.raises(CandidateError, match="--target sm_90"):
         build(SCALE).ahead_of_time(shapes_only(*[((64,), torch.float32)] * 2))
+
+
+def test_processes_that_compile_ahead_fill_the_cache_of_those_that_run(tmp_path, shapes_only):
+    """A second process for the same shapes finds everything there, and compiles nothing."""
+    problem = double().to_json()
+    opening = {
+        "problem": problem, "device": None, "architecture": "native", "argument_names": ["x"],
+        "cache": str(tmp_path / "builds"),
+    }  # fmt: skip
+    plugins = [("backend", "kopt-triton:triton", {})]
+    recipe = ProcessRecipe(tmp_path, 0, plugins, opening, purpose="triton")
+    candidate = parse_kernel(IMPORTS + SCALE, "triton")
+    vector = ((5000,), torch.float32)
+    found = []
+    for _ in range(2):
+        AheadCompiler(recipe, "sm_90", 1, 120.0).compile(candidate, [shapes_only(vector, vector)])
+        family.end_all()
+        found.append({path for path in (tmp_path / "triton").rglob("*") if path.is_file()})
+    assert [path.suffix for path in found[0]].count(".cubin") == 1
+    assert found[1] == found[0]

@@ -41,8 +41,7 @@ def proposed(graph_of):
 def structure(candidate) -> str:
     """Return the word by which a candidate's kernel is told."""
     kernels = {
-        "_packed(_pack_left": "packed", "warp_specialize=True": "specialised",
-        "_parts[": "split", "_strips[": "vector", "tl.make_tensor_descriptor": "descriptors",
+        "_packed(_pack_left": "packed", "_parts[": "split", "_strips[": "vector", "tl.make_tensor_descriptor": "descriptors",
         "_walk[": "persistent", "_tiles[": "tiles", "_scaled[": "diagonal",
     }  # fmt: skip
     return next(name for text, name in kernels.items() if text in candidate.source)
@@ -140,13 +139,6 @@ def test_limbs_are_summed_in_pieces_where_depth_is_long(proposed, packing):
     assert CHECK.interpreted(candidate, torch.ones(5, 0), torch.ones(0, 7)).sum() == 0
 
 
-def test_limbs_loaded_by_warps_of_their_own(proposed, packing):
-    for shapes in (((128, 24), (24, 130)), ((130, 150), (150, 128))):
-        candidate = proposed("a @ b", *shapes)[0]
-        assert "warp_specialize=True" in candidate.source
-        check(candidate, "a @ b", drawn(*shapes), BLOCK_M=64, BLOCK_N=64, PROGRAMS=3)
-
-
 def test_limbs_take_the_largest_values_and_nan(proposed, packing):
     candidate = proposed("a @ b", (2, 2), (2, 2))[0]
     largest = 0.9999 * torch.finfo(torch.float32).max
@@ -234,13 +226,6 @@ def test_products_are_right_in_float16(proposed, expression):
         assert [structure(each) for each in candidates] == ["descriptors", "tiles", "persistent"]
     for candidate in candidates:
         check(candidate, expression, arguments, **small(candidate))
-
-
-def test_warps_of_their_own_load(proposed):
-    shapes = (128, 24), (24, 256)
-    candidates = proposed("a @ b", *shapes, units=NO_UNITS, dtype="float16")
-    assert [structure(each) for each in candidates[:2]] == ["specialised", "descriptors"]
-    check(candidates[0], "a @ b", drawn(*shapes, dtype=torch.float16), **small(candidates[0]))
 
 
 def test_descriptors_take_matrices_below_each_other(proposed):

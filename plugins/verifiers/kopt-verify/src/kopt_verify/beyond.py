@@ -74,6 +74,7 @@ class Beyond:
     def _judged(self, inputs: InputSet, change: str) -> Look:
         try:
             twin = self.twin()
+            twin.prepare(inputs)
             inputs.poison(_GARBAGE)
             claim = twin.run(inputs)
             twin.release(inputs)  # what it left lies in the judge's memory

@@ -10,11 +10,9 @@ from kopt_starters.products.knobs import (
     copied_knobs,
     default_tile,
     packed_knobs,
-    packed_specialised_knobs,
     packing_pays,
     parts_wanted,
     persistent_knobs,
-    specialised_knobs,
     split_knobs,
     tile_knobs,
     vector_knobs,
@@ -113,9 +111,6 @@ def _structures(product: Product, units: int) -> Iterator[Written]:
 def _packed(product: Product, sizes: Sizes) -> Iterator[Written]:
     """Yield the structures that lay operands out anew."""
     idea = "operands laid out in two limbs first"
-    if _plain(product) and min(sizes.rows, sizes.columns) >= 128:
-        knobs = packed_specialised_knobs(sizes)
-        yield product, "packed_specialised", knobs, f"{idea}, loaded by warps of their own"
     yield product, "packed", packed_knobs(sizes), idea
 
 
@@ -133,15 +128,7 @@ def _walking(product: Product, sizes: Sizes, structures: list[Written]) -> list[
     through = [(product, "descriptors", knobs, idea)]
     if sizes.itemsize == 4:
         return [*walked, *through]
-    if _plain(product) and sizes.rows % 128 == 0 == sizes.columns % 256:
-        idea += ", loaded by warps of their own"
-        through.insert(0, (product, "specialised", specialised_knobs(sizes), idea))
     return [*through, *walked]
-
-
-def _plain(product: Product) -> bool:
-    """Whether nothing is done but multiplying."""
-    return not (product.bias or product.epilogue or product.triangle or product.alpha != 1)
 
 
 def _described(product: Product, sizes: Sizes) -> bool:

@@ -135,18 +135,6 @@ def copied_knobs(sizes: Sizes) -> dict[str, Knob]:
     return persistent_knobs(replace(sizes, widest=wide))
 
 
-def specialised_knobs(sizes: Sizes) -> dict[str, Knob]:
-    """Return the knobs of kernels in which other warps load than multiply: four and eight."""
-    return {
-        **persistent_knobs(sizes),
-        "BLOCK_M": Knob(default=128, choices=(128,)),
-        "BLOCK_N": Knob(default=256, choices=(128, 256)),
-        "num_warps": Knob(default=4, choices=(4,)),
-        "num_stages": Knob(default=3 if sizes.depth <= 512 else 4, choices=(3, 4)),
-        "FLATTEN": Knob(default=False, choices=(False,)),
-    }
-
-
 def packed_knobs(sizes: Sizes) -> dict[str, Knob]:
     """Return the knobs of kernels that lay both operands out anew first."""
     high, wide = _limited(sizes.rows, 128), _limited(sizes.columns, 128)
@@ -158,23 +146,6 @@ def packed_knobs(sizes: Sizes) -> dict[str, Knob]:
         "FLATTEN": Knob(default=short, choices=(True, False)),
         "num_warps": Knob(default=8, choices=(4, 8)),
         "num_stages": Knob(default=4 if short else 3, choices=(2, 3, 4) if short else (2, 3)),
-    }
-
-
-def packed_specialised_knobs(sizes: Sizes) -> dict[str, Knob]:
-    """Return the knobs of the same where other warps load than multiply.
-
-    Only what was seen to be right is offered: with tiles of half this depth and four stages in a
-    deep product, Triton 3.6 compiled a kernel whose results were NaN (on an H200).
-    """
-    stages = (3, 4) if sizes.depth <= 128 else (2,)
-    return {
-        "BLOCK_M": Knob(default=128, choices=(128,)),
-        "BLOCK_N": Knob(default=128, choices=(128,)),
-        "PROGRAMS": _programs(sizes),
-        "FLATTEN": Knob(default=False, choices=(False,)),
-        "num_warps": Knob(default=4, choices=(4,)),
-        "num_stages": Knob(default=stages[-1], choices=stages),
     }
 
 

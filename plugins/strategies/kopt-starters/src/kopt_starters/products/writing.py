@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from kopt_starters.products.axes import Step
     from kopt_starters.products.matching import Product
 
-_SPECIALISED = {"specialised": "descriptors", "packed_specialised": "packed"}
-"""Templates whose tiles other warps load than those that multiply, and what they are made from."""
 _TAKEN = {ENTRY, "torch", "triton", "tl", "_launch"}
 
 
@@ -33,10 +31,6 @@ def written(
     if not names_fit(graph, knobs):
         return None
     places = _places(product) | _descriptors(product) | _batches(product)
-    places |= {"walked": "flatten=FLATTEN", "deep_stages": "3"}
-    if template in _SPECIALISED:
-        template = _SPECIALISED[template]
-        places |= {"walked": "warp_specialize=True", "deep_stages": "2"}
     shared = {name: _part(f"product_{name}.py.txt", places) for name in ("shared", "summed")}
     source = Template(text(f"product_{template}.py.txt")).substitute(
         places,

@@ -1,0 +1,42 @@
+"""Compiling ahead: nobody's verdict, whatever happens in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kopt.model.reference import InputSet
+from kopt.testing.plain_problem import candidate as plain
+from kopt.testing.plain_problem import right
+from kopt.worker import family
+from kopt.worker.compiling import AheadCompiler
+from kopt.worker.pool import ProcessRecipe
+
+
+@pytest.fixture
+def compiler(recipe: ProcessRecipe):
+    yield AheadCompiler(recipe, "sm_90", 2, 2.0)
+    family.end_all()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        right(1),  # its backend compiles nothing ahead
+        plain("pass", before="this is no Python"),
+        plain("pass", before="import os; os.abort()"),
+        plain("pass", before="while True: pass"),
+    ],
+    ids=["no-compiler", "syntax", "dies", "hangs"],
+)
+def test_what_fails_is_told_where_it_counts(compiler, source, inputs: InputSet):
+    compiler.compile(source, [inputs.call])
+    compiler.compile(right(2), [inputs.call])
+    assert len(family.living) <= 2
+
+
+def test_no_more_processes_than_workers(recipe: ProcessRecipe, inputs: InputSet):
+    compiler = AheadCompiler(recipe, "sm_90", 1, 2.0)
+    for number in range(3):
+        compiler.compile(right(number), [inputs.call])
+    assert len(family.living) == 1
+    family.end_all()
