@@ -29,6 +29,7 @@ from kopt.testing.problems import function_problem
 from kopt.worker.limits import adopt_orphans, allow_many_files
 from kopt.worker.pool import ProcessRecipe
 from kopt.worker.process import CandidateProcess
+from kopt.worker.settings import PluginRef
 
 _SECONDS = 120.0
 _REPEATS = 5
@@ -118,9 +119,11 @@ def recipe(cache: Path, target: str) -> ProcessRecipe:
     opening = {
         "problem": problem.to_json(), "device": records.cpu().to_json(), "architecture": target,
         "argument_names": ["x"], "cache": str(cache),
-        "plugins": [["backend", f"kopt-{name}:{name}", {}] for name in ("cuda", "triton")],
     }  # fmt: skip
-    return ProcessRecipe(cache, 0, opening)
+    plugins: list[PluginRef] = [
+        ("backend", f"kopt-{name}:{name}", {}) for name in ("cuda", "triton")
+    ]
+    return ProcessRecipe(cache, 0, plugins, opening)
 
 
 def call() -> CallSpec:

@@ -122,7 +122,8 @@ def _one(path: Path, device: str, *, shrink: bool) -> dict[str, Any]:
     from kernelbench_sizes import shrunk
 
     torch.set_num_threads(1)
-    source, sizes = path.read_text(encoding="utf-8"), {}
+    source = path.read_text(encoding="utf-8")
+    sizes: dict[str, Any] = {}
     if shrink:
         source, sizes = shrunk(source)
     found: dict[str, Any] = {"sizes": sizes, **_ours(source, path.stem, device)}
@@ -150,7 +151,8 @@ def _ours(source: str, name: str, device: str) -> dict[str, Any]:
     from kopt_verify.battery import check_oracle
 
     kind = ReferenceSource(kind="kernelbench", source=source, entry="Model")
-    reference = TorchReference(Problem(name=name, format="kernelbench", reference=kind), device)
+    problem = Problem(name=name, format="kernelbench", reference=kind)
+    reference = TorchReference(problem, "cuda" if device == "cuda" else "cpu")
     start = time.monotonic()
     report = check_oracle(reference)
     reference.close()

@@ -12,9 +12,10 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 
-def one(problem: str, arguments: list[str]) -> dict[str, object]:
+def one(problem: str, arguments: list[str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "kopt", "optimize", problem, "--json", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if not done.stdout.strip():
@@ -42,16 +43,17 @@ def main() -> None:
     parser.add_argument("problems", nargs="+")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args(sys.argv[1:split])
+    results = [one(problem, sys.argv[split + 1 :]) for problem in given.problems]
     record = {
         "schema": 1,
         "recorded": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "results": [one(problem, sys.argv[split + 1 :]) for problem in given.problems],
+        "results": results,
     }
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    for entry in record["results"]:
+    for entry in results:
         best = entry["result"].get("best")
         summary = f"{best['latency_ms']:.4f} ms" if best else "no candidate"
         print(f"{entry['problem']}: {entry['result']['status']}, {summary}")

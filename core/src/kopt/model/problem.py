@@ -170,6 +170,8 @@ class WorkloadSignature(Record):
     memory_bytes: int = 0
     """What judging a candidate takes at least; 0 where shapes alone do not tell."""
     trace: tuple[OperatorCall, ...] = ()
+    tf32: bool | None = None
+    """Whether the reference's float32 convolutions are done in TF32, as seen; None: not looked at."""
 
 
 class Signature(Record):

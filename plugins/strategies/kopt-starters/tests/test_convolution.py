@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -160,6 +161,20 @@ def test_what_tensor_cores_would_cut_off_is_rounded(graph_of, body, x, w):
 def test_float32_is_as_precise_as_the_reference_is_seen_to_be(graph_of, body, shapes, expected):
     graph = graph_of(f"def reference(x, w): return F.{body}", x=shapes[0], w=shapes[1])
     assert {c.knobs["PRECISION"].default for c in propose(graph)} == {expected}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("tf32", [True, False])
+def test_what_was_seen_of_the_reference_decides(graph_of, groups, tf32):
+    """Whatever cuDNN is known to do for such shapes elsewhere."""
+    graph = graph_of(
+        f"def reference(x, w): return F.conv2d(x, w, groups={groups})",
+        x=(1, 32, 9, 9), w=(32, 32 // groups, 3, 3),
+    )  # fmt: skip
+    graph = replace(graph, call=graph.call.model_copy(update={"tf32": tf32}))
+    precisions = [c.knobs["PRECISION"] for c in propose(graph)]
+    assert {p.default for p in precisions} == {"tf32" if tf32 else "tf32x3"}
+    assert {p.choices for p in precisions} == {("tf32", "tf32x3") if tf32 else ("tf32x3",)}
 
 
 @pytest.mark.parametrize("body", ["conv2d(x, w)", "conv_transpose2d(x, w, stride=(1, 2))"])

@@ -16,7 +16,7 @@ from kopt_torch.drawing import Draw, Drawer
 from kopt_torch.float64 import widened
 from kopt_torch.inputs import TorchInputs
 from kopt_torch.likeness import alike, content
-from kopt_torch.precision import apply_precision
+from kopt_torch.precision import apply_precision, convolves_in_tf32
 from kopt_torch.preflight import check_memory, memory_needed
 from kopt_torch.slices import count_slices, take_rows
 from kopt_torch.source import ReferenceFunction
@@ -151,7 +151,15 @@ class TorchReference:
             self.problem, self._function, drawn, state, leaves
         )
         described = describe(self.problem, drawn, state, leaves, structure)
-        return described.model_copy(update={"trace": operators, "memory_bytes": needed})
+        tf32 = None
+        if self.device.kind == "cuda" and not self.problem.mutates:
+            tf32 = convolves_in_tf32(
+                operators,
+                leaves,
+                lambda: flatten(self._function(drawn.values, drawn.keywords, state))[0],
+            )
+        seen = {"trace": operators, "memory_bytes": needed, "tf32": tf32}
+        return described.model_copy(update=seen)
 
     def _first_run(self, drawn: Draw, state: dict[str, torch.Tensor]) -> tuple[list[Any], str]:
         """Run the reference; refuse names that clash and changes that are not declared."""

@@ -77,7 +77,8 @@ def order(task: Convolution) -> dict[str, Knob]:
     if wide:
         # As PyTorch computes a float32 convolution unless told otherwise, where it is seen to.
         default = "tf32x3" if task.kept_exact else "tf32"
-        found["PRECISION"] = Knob(default=default, choices=("tf32", "tf32x3"))
+        choices = ("tf32x3",) if task.tf32 is False else ("tf32", "tf32x3")
+        found["PRECISION"] = Knob(default=default, choices=choices)
     return found
 
 

@@ -32,6 +32,8 @@ class Convolution:
     """Output padding of a transposed convolution."""
     groups: int
     transposed: bool
+    tf32: bool | None = None
+    """Whether the reference was seen to be done in TF32; None: nobody looked."""
 
     @property
     def kernel(self) -> Three:
@@ -67,9 +69,11 @@ class Convolution:
     def kept_exact(self) -> bool:
         """Whether cuDNN computes it without TF32 although it may, so that TF32 is less accurate.
 
-        Seen on an H200 with cuDNN of PyTorch 2.11: for groups, and for few channels in three
-        dimensions.
+        Where nobody looked: as on an H200 with cuDNN of PyTorch 2.11, for groups, and for few
+        channels in three dimensions. (For others too: which ones is not known beforehand.)
         """
+        if self.tf32 is not None:
+            return self.itemsize == 4 and not self.tf32
         few = len(self.output.shape) == 5 and self.cin % 4 > 0
         return self.itemsize == 4 and (self.groups > 1 or few)
 
@@ -96,11 +100,11 @@ def _three(values: tuple[int, ...], missing: int) -> Three:
     return first, second, third
 
 
-def convolution_of(node: Node) -> Convolution | None:
+def convolution_of(node: Node, tf32: bool | None = None) -> Convolution | None:
     """Return the convolution that an operator is; None for another, or one that is not understood.
 
     As aten.convolution is given: input, weight, bias, stride, padding, dilation, transposed,
-    output_padding, groups.
+    output_padding, groups. ``tf32``: whether it was seen to be done in TF32.
     """
     if node.operator != "convolution" or len(node.given) != 9:
         return None
@@ -119,7 +123,8 @@ def convolution_of(node: Node) -> Convolution | None:
     if not fits or any(tensor.dtype != x.dtype or not tensor.elements for tensor in tensors):
         return None
     return Convolution(
-        x, weight, bias, output, strides, paddings, dilations, extras, groups, transposed is True
+        x, weight, bias, output, strides, paddings, dilations, extras, groups, transposed is True,
+        tf32,
     )  # fmt: skip
 
 

@@ -29,7 +29,8 @@ class ConvolutionFamily:
     def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
         """Return kernels for the whole graph; empty where there is more in it than that."""
         convolutions = [node for node in graph.nodes if node.operator == "convolution"]
-        tasks = [task for task in map(convolution_of, convolutions) if task is not None]
+        found = (convolution_of(node, graph.call.tf32) for node in convolutions)
+        tasks = [task for task in found if task is not None]
         if target.language != "triton" or target.device.kind != "cuda":
             return []
         if not tasks or len(tasks) < len(convolutions):

@@ -50,7 +50,8 @@ class ChannelReductions:
         if target.language != "triton" or target.device.kind != "cuda":
             return []
         convolutions = [node for node in graph.nodes if node.operator == "convolution"]
-        task = convolution_of(convolutions[0]) if len(convolutions) == 1 else None
+        alone = len(convolutions) == 1
+        task = convolution_of(convolutions[0], graph.call.tf32) if alone else None
         reducing = [node for node in graph.nodes if node.operator in REWRITES]
         if task is None or not reducing or not _fits(task):
             return []

@@ -38,7 +38,7 @@ def convolutions(graph: Graph) -> Iterator[Candidate | None]:
     Raises NotCoveredError where an argument is no tensor and no number.
     """
     found = [node for node in graph.nodes if node.operator == "convolution"]
-    task = convolution_of(found[0]) if len(found) == 1 else None
+    task = convolution_of(found[0], graph.call.tf32) if len(found) == 1 else None
     if task is None or any(graph.producer(tensor) for tensor in task.tensors) or _tiny(task):
         return
     tail = None if graph.result == task.output else epilogue(graph, task.output)
@@ -111,7 +111,8 @@ def _columns_knobs(task: Convolution, tail: Epilogue | None) -> dict[str, Knob]:
 
 def _exact(task: Convolution) -> dict[str, Knob]:
     """Return the knob that keeps float32 from TF32, where cuDNN does not use it for the reference."""
-    return {"EXACT": Knob(default=True, choices=(True, False))} if task.kept_exact else {}
+    choices = (True,) if task.tf32 is False else (True, False)
+    return {"EXACT": Knob(default=True, choices=choices)} if task.kept_exact else {}
 
 
 def _packed_knobs(task: Convolution) -> dict[str, Knob]:

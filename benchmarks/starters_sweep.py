@@ -1,0 +1,238 @@
+"""Every kernel that kopt-starters proposes for a level of KernelBench, beside eager PyTorch.
+
+python benchmarks/starters_sweep.py --root KernelBench --level 1 --dtype float32 \
+    -o benchmarks/results/NAME.json [--ids 1-20] [--processes 12]
+
+A look at all kernels of a level in about a minute, on a GPU: each at its default knobs, with its
+error and a median of CUDA events (the L2 cache is overwritten before each call). Errors are root
+mean squares over that of the result without TF32; eager PyTorch has one too. It is no verdict:
+nothing is verified, tuned or timed by kopt's rules. KernelBench is not part of this repository:
+clone ScalingIntelligence/KernelBench and give its folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import fcntl
+import importlib.util
+import json
+import multiprocessing
+import platform
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+_STRUCTURES = 8
+_MOST_CALLS = 20
+_TIMED_MS = 60.0
+_FLUSHED_BYTES = 256 << 20
+_CHUNK = 1 << 27
+
+
+def main() -> None:
+    """Look at each problem: many compile at a time, one uses the device."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, required=True, help="checkout of KernelBench")
+    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--ids", help="as 1-20,33")
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    given = parser.parse_args()
+    from kopt.suites.kernelbench import kernelbench_suite
+    from kopt.suites.problem import parse_ids
+
+    suite = kernelbench_suite(given.root, given.level, given.dtype)
+    chosen = suite.chosen(parse_ids(given.ids) if given.ids else None)
+    jobs = [(given.root, given.level, given.dtype, int(problem.id)) for problem in chosen]
+    rows: list[dict[str, Any]] = []
+    with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
+        for row in pool.imap_unordered(_look, jobs):
+            rows.append(row)
+            _tell(row)
+    rows.sort(key=lambda row: int(row["problem"].partition("_")[0]))
+    head = {**_about(), "level": given.level, "dtype": given.dtype}
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    text = json.dumps(head, indent=1)[:-2] + f',\n "problems": [\n{lines}\n]\n}}\n'
+    given.output.write_text(text, encoding="utf-8")
+
+
+def _about() -> dict[str, Any]:
+    import torch
+
+    return {
+        "recorded": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "device": torch.cuda.get_device_name(), "python": platform.python_version(),
+        "torch": torch.__version__, "triton": version("triton"), "kopt": version("kopt"),
+    }  # fmt: skip
+
+
+def _tell(row: dict[str, Any]) -> None:
+    print(row["problem"], row.get("eager_ms"), row.get("failed", ""), flush=True)
+    for found in row["candidates"]:
+        said = f"{found['ms']:.4f} ms, error {found['error']:.2g}" if "ms" in found else "failed"
+        print(f"    {said}  {found['idea']}", flush=True)
+
+
+def _look(job: tuple[Path, int, str, int]) -> dict[str, Any]:
+    """Look at one problem; whatever fails is in the row."""
+    from kopt.suites.kernelbench import kernelbench_suite
+
+    root, level, dtype, number = job
+    (chosen,) = kernelbench_suite(root, level, dtype).chosen([number])
+    row: dict[str, Any] = {"problem": chosen.name, "candidates": []}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            _compare(chosen.load(), dtype, Path(folder), row)
+        except Exception as error:  # noqa: BLE001 - a problem's code may raise anything; it is recorded
+            row["failed"] = f"{type(error).__name__}: {error}"[:300]
+    return row
+
+
+def _compare(problem: Any, dtype: str, folder: Path, row: dict[str, Any]) -> None:
+    from kopt.model.device import Target
+    from kopt_starters import Starters
+    from kopt_torch.machine import find_device
+    from kopt_torch.shapes import signature_by_shapes
+
+    signature = signature_by_shapes(problem)
+    target = Target(language="triton", device=find_device("cuda"))
+    starters = Starters(Starters.Options(structures=_STRUCTURES))
+    candidates = list(starters.kopt_propose(problem, signature, target, None))
+    entries = [_entry(each, folder / f"kernel_{n}.py") for n, each in enumerate(candidates)]
+    for candidate, entry in zip(candidates, entries, strict=True):
+        with contextlib.suppress(Exception):  # it fails again, and is recorded, when it runs
+            _compile(candidate, entry, signature.first)
+    module = _module(problem.reference.source, folder / "reference.py")
+    lock = Path(tempfile.gettempdir()) / "kopt-starters-sweep.lock"
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        _on_device(module, dtype, signature.first, candidates, entries, row)
+
+
+def _module(source: str, path: Path) -> Any:
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _entry(candidate: Any, path: Path) -> Callable[..., Any]:
+    entry: Callable[..., Any] = getattr(_module(candidate.source, path), candidate.entry)
+    return entry
+
+
+def _compile(candidate: Any, entry: Callable[..., Any], workload: Any) -> None:
+    """Compile what a call launches, from shapes alone."""
+    import torch
+
+    from kopt_triton.ahead import compile_ahead
+    from kopt_triton.architectures import named
+
+    arguments = [
+        torch.empty(a.tensor.shape, dtype=getattr(torch, a.tensor.dtype), device="meta")
+        if a.tensor else a.value
+        for a in workload.arguments
+    ]  # fmt: skip
+
+    def step() -> Any:
+        return entry(*arguments, **candidate.chosen)
+
+    major, minor = torch.cuda.get_device_capability()
+    compile_ahead(lambda call, opened: step, None, named(f"sm_{major}{minor}"), {})  # type: ignore[arg-type]
+
+
+def _on_device(
+    module: Any,
+    dtype: str,
+    workload: Any,
+    candidates: list[Any],
+    entries: list[Callable[..., Any]],
+    row: dict[str, Any],
+) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    with torch.no_grad(), torch.device("cuda"):
+        kind = getattr(torch, dtype)
+        model = module.Model(*module.get_init_inputs()).cuda().to(kind).eval()
+        inputs = [_moved(value, kind) for value in module.get_inputs()]
+        state = dict(model.state_dict())
+        rest = iter(inputs)
+        arguments = [state[a.name] if a.name in state else next(rest) for a in workload.arguments]
+        scratch = torch.empty(_FLUSHED_BYTES // 4, dtype=torch.int32)
+        expected = model(*inputs)
+        row["eager_ms"] = _median_ms(lambda: model(*inputs), scratch)
+        torch.backends.cudnn.allow_tf32 = False
+        strict = model(*inputs)
+        torch.backends.cudnn.allow_tf32 = True
+        row["eager_error"] = _error(expected, strict)
+        for candidate, entry in zip(candidates, entries, strict=True):
+            found: dict[str, Any] = {"idea": candidate.idea, "knobs": dict(candidate.chosen)}
+            row["candidates"].append(found)
+            try:
+                result = entry(*arguments, **candidate.chosen)
+                found["error"] = _error(result, strict)
+                found["ms"] = _median_ms(
+                    lambda e=entry, c=candidate: e(*arguments, **c.chosen),  # type: ignore[misc]
+                    scratch,
+                )
+            except Exception:  # noqa: BLE001 - a kernel that fails is a row as well
+                found["failed"] = traceback.format_exc()[-300:]
+
+
+def _moved(value: Any, kind: Any) -> Any:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.cuda().to(kind) if value.is_floating_point() else value.cuda()
+
+
+def _median_ms(call: Callable[[], Any], scratch: Any) -> float:
+    import torch
+
+    began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def once() -> float:
+        scratch.zero_()
+        began.record()
+        call()
+        ended.record()
+        torch.cuda.synchronize()
+        return float(began.elapsed_time(ended))
+
+    once()
+    calls = max(3, min(_MOST_CALLS, int(_TIMED_MS / max(once(), 0.01))))
+    times = sorted(once() for _ in range(calls))
+    return times[calls // 2]
+
+
+def _error(result: Any, exact: Any) -> float:
+    """Return the root mean square of the difference over that of ``exact``."""
+    if result.shape != exact.shape or result.dtype != exact.dtype:
+        raise ValueError(
+            f"{result.dtype} {tuple(result.shape)}, not {exact.dtype} {tuple(exact.shape)}"
+        )
+    off = total = 0.0
+    mine, right = result.reshape(-1), exact.reshape(-1)
+    for start in range(0, right.numel(), _CHUNK):
+        here = right[start : start + _CHUNK].double()
+        off += float((mine[start : start + _CHUNK].double() - here).square().sum())
+        total += float(here.square().sum())
+    return float((off / max(total, 1e-300)) ** 0.5)
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    main()
+    print(f"{time.monotonic() - began:.0f} s")
