@@ -165,6 +165,16 @@ def test_the_trace_names_values_and_operators(opened):
     )  # fmt: skip
 
 
+def test_the_trace_has_numbers_that_the_reference_makes_into_tensors(opened):
+    reference = opened(
+        "def f(x):\n    import torch\n    return torch.min(x, torch.tensor(0.5)) + torch.tensor([1.0])",
+        InputSpec(name="x", shape=(4, 5)),
+    )  # fmt: skip
+    lifted = [c for c in reference.signature.first.trace if c.name == "aten.lift_fresh.default"]
+    assert [call.operands for call in lifted[:1]] == [(Operand(value=0.5),)]
+    assert lifted[1].operands[0].tensor  # more than a number: a value like others
+
+
 def test_the_trace_names_parameters(opened, model):
     names = {name for call in opened(model).signature.first.trace for name in call.inputs}
     assert {"x", "linear.weight", "norm.running_var"} <= names

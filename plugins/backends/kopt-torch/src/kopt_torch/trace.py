@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from kopt.model.problem import Operand, OperatorCall
@@ -82,6 +82,7 @@ class TraceMode(TorchDispatchMode):
             if parts is not NotImplemented:
                 return parts
         result = func(*args, **kwargs)
+        held = _held(func, args)
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         if outputs and len(self.calls) < _MOST_CALLS:  # others only ask, as prim.device does
             leaves = tree_leaves([args, kwargs])
@@ -94,7 +95,7 @@ class TraceMode(TorchDispatchMode):
                     outputs=tuple(self._name(x) for x in outputs),
                     shapes=tuple(tuple(x.shape) for x in outputs),
                     scalars=_scalars(args, kwargs),
-                    operands=tuple(self._operand(x) for x in args),
+                    operands=tuple(self._operand(x) for x in args) if held is None else (held,),
                     keywords={name: self._operand(x) for name, x in kwargs.items()},
                     dtypes=tuple(str(x.dtype).removeprefix("torch.") for x in outputs),
                     flops=flops,
@@ -136,6 +137,17 @@ class TraceMode(TorchDispatchMode):
             self._kept.append(tensor)  # so that its id stays its own
             self._names[id(tensor)] = f"%{len(self._names)}"
         return self._names[id(tensor)]
+
+
+def _held(func: Any, args: Any) -> Operand | None:
+    """Return the number of a tensor that the reference makes, as ``torch.tensor(0.5)``; else None."""
+    if func is not torch.ops.aten.lift_fresh.default or args[0].dim() or args[0].is_complex():
+        return None
+    # Fake tensors have no content, but for what they were made from here.
+    made = getattr(args[0], "constant", args[0])
+    with contextlib.suppress(Exception), _disable_current_modes():
+        return Operand(value=made.item())
+    return None
 
 
 def _renamed(operand: Operand, names: dict[str, str]) -> Operand:
