@@ -177,11 +177,12 @@ def kopt_tunables(candidate: Candidate) -> Mapping[str, Knob] | None:
 
 @hookspec
 def kopt_warm_up(purpose: str) -> None:
-    """Import what building will take (role ``backend``).
+    """Import what will be needed (role ``backend``).
 
-    Called in a candidate process as it starts, while the judge is busy with something else.
+    Called in a candidate process as it starts, while the judge is busy with something else, and in
+    the judge before it takes hold of the device.
 
-    :param purpose: ``baselines``, or the language of the candidates, as ``triton``.
+    :param purpose: ``baselines``, the language of the candidates, as ``triton``, or ``reference``.
     Touch neither the device nor the problem: some of these processes are never used.
     """
 

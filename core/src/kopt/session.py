@@ -145,8 +145,11 @@ class Session:
         return "the strategies propose nothing new"
 
     def _stop(self) -> str | None:
-        return self.spend.exceeded(self._config.budget) or self._hooks.kopt_stop(
-            self.history, self._config.budget, self.spend
+        """Return why to end the search; time alone does not, before anything was evaluated."""
+        budget = self._config.budget
+        counts = budget if len(self.history) else budget.model_copy(update={"seconds": None})
+        return self.spend.exceeded(counts) or self._hooks.kopt_stop(
+            self.history, budget, self.spend
         )
 
     def _parents(self) -> list[Evaluation]:
@@ -217,9 +220,14 @@ class Session:
         self._hooks.kopt_candidate_evaluated(evaluation)
 
     def _confirm(self) -> Evaluation | None:
-        """Return the fastest candidate that holds in a fresh process with new seeds."""
+        """Return the fastest candidate that holds in a fresh process with new seeds.
+
+        Where it holds and is no improvement, slower ones are tried only if they seemed to be one.
+        """
         first: Evaluation | None = None
         for evaluation in self.history.ranked()[:_MOST_CONFIRMATIONS]:
+            if first is not None and not _improved(evaluation):
+                break
             self._reporter.confirming(evaluation.candidate)
             confirmed = self._evaluator.confirm(evaluation.candidate)
             self._write(Confirmed(evaluation=confirmed))

@@ -116,7 +116,7 @@ class BackendContract(PluginContract):
     def test_it_warms_up_for_whatever_is_asked(self) -> None:
         """Its own language, baselines and what it does not know: none of them is a failure."""
         hooks = self.hooks()
-        for purpose in (self.language, "baselines", "nobodys-language"):
+        for purpose in (self.language, "baselines", "reference", "nobodys-language"):
             hooks.kopt_warm_up(purpose)
         assert not hooks.failures
 

@@ -58,6 +58,7 @@ class Judge:
         self._pool.prestart()
         self._hooks = Hooks.load(list(settings.judge_plugins))
         self._lock = DeviceLock(settings.locks, device_of_lock(settings.device))
+        self._hooks.kopt_warm_up("reference")  # before the lock: others measure meanwhile
         with self._lock.working():
             reference = self._hooks.kopt_open_reference(settings.problem, settings.device)
         if reference is None:

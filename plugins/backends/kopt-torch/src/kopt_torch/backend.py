@@ -88,9 +88,10 @@ class TorchBackend:
     @kopt.hookimpl
     def kopt_warm_up(self, purpose: str) -> None:
         """Import torch, and for baselines what torch.compile takes at its first call."""
-        if purpose not in ("torch", "baselines"):
+        if purpose not in ("torch", "baselines", "reference"):
             return
-        importlib.import_module("kopt_torch.executable")
+        needed = "reference" if purpose == "reference" else "executable"
+        importlib.import_module(f"kopt_torch.{needed}")
         if purpose == "baselines" and self.options.compile:
             importlib.import_module("torch._inductor.compile_fx")
 

@@ -1,0 +1,121 @@
+"""When a run ends, and how many candidates are confirmed: real folders, a scripted device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+import kopt
+from kopt.evaluator import Baseline, Opening
+from kopt.hooks import Hooks
+from kopt.model.budget import Budget
+from kopt.model.candidate import Candidate
+from kopt.model.evaluation import Evaluation
+from kopt.model.run import Run, RunConfig
+from kopt.runs.store import RunFolder
+from kopt.session import Session
+from kopt.testing import problems, records
+
+
+def candidate(number: int) -> Candidate:
+    return Candidate(language="cpp", source=f"int f = {number};\n", entry="f", idea=str(number))
+
+
+class Proposes:
+    """All candidates in the first round."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+
+    @kopt.hookimpl
+    def kopt_propose(self, parent: Evaluation | None) -> list[Candidate]:
+        return [candidate(number) for number in self.numbers] if parent is None else []
+
+
+class Selects:
+    @kopt.hookimpl
+    def kopt_select(self) -> list[Evaluation]:
+        return []
+
+
+class Device:
+    """An evaluator that knows each candidate's speedup in the search and in the confirmation."""
+
+    def __init__(
+        self, speedups: Mapping[int, tuple[float, float]], opening_seconds: float = 0.0
+    ) -> None:
+        self.speedups, self.opening_seconds = speedups, opening_seconds
+        self.confirmed: list[int] = []
+
+    def open(self) -> Opening:
+        time.sleep(self.opening_seconds)
+        baseline = Baseline(
+            name=records.BASELINE, candidate=candidate(0),
+            evaluation=records.measured(candidate(0), 1.0),
+        )  # fmt: skip
+        return Opening(
+            device=records.cpu(), signature=problems.vector_add_signature(), baselines=(baseline,),
+            fastest=records.BASELINE, noise=0.01, copy_ms={"default": 1.0},
+        )  # fmt: skip
+
+    def evaluate(self, candidates: Sequence[Candidate]) -> Iterator[Evaluation]:
+        for each in candidates:
+            yield records.measured(each, self.speedups[int(each.idea)][0])
+
+    def confirm(self, chosen: Candidate) -> Evaluation:
+        number = int(chosen.idea)
+        self.confirmed.append(number)
+        speedup = self.speedups[number][1]
+        return records.measured(chosen, speedup) if speedup else records.failed(chosen)
+
+    def close(self) -> None:
+        pass
+
+
+def run(folder: Path, device: Device, budget: Budget | None = None) -> Run:
+    config = RunConfig(
+        backend="cpp", strategies=("instance",), search="instance", verifiers=("none",),
+        device="cpu", budget=budget or Budget(), build_workers=2,
+    )  # fmt: skip
+    made = RunFolder.create(folder, problems.vector_add(), config)
+    hooks = Hooks.load(
+        [], instances=[("strategy", Proposes(sorted(device.speedups))), ("search", Selects())]
+    )
+    with made.writing() as journal:
+        return Session(made, journal, hooks, device, language="cpp").run()
+
+
+@pytest.mark.parametrize(
+    ("speedups", "confirmed", "status"),
+    [
+        # It holds and is an improvement: done.
+        ({1: (2.0, 1.9), 2: (1.5, 1.5)}, [1], "improved"),
+        # It holds but is none after all; another seemed to be one too.
+        ({1: (1.2, 1.0), 2: (1.1, 1.1)}, [1, 2], "improved"),
+        # Nothing seemed to be an improvement: one is confirmed, to say how close it came.
+        ({1: (1.0, 1.0), 2: (0.99, 0.99), 3: (0.9, 0.9)}, [1], "not-improved"),
+        # It does not hold: whoever comes next is tried, an improvement or not.
+        ({1: (2.0, 0.0), 2: (0.9, 0.9), 3: (0.8, 0.8)}, [1, 2], "not-improved"),
+        ({1: (2.0, 0.0), 2: (1.5, 0.0), 3: (1.4, 0.0), 4: (1.3, 1.3)}, [1, 2, 3], "not-improved"),
+    ],
+)
+def test_slower_ones_are_confirmed_only_where_that_may_help(tmp_path, speedups, confirmed, status):
+    device = Device(speedups)
+    assert run(tmp_path, device).status == status
+    assert device.confirmed == confirmed
+
+
+def test_an_opening_that_takes_all_the_time_still_leaves_a_first_look(tmp_path):
+    device = Device({1: (2.0, 2.0), 2: (1.5, 1.5), 3: (3.0, 3.0)}, opening_seconds=0.1)
+    found = run(tmp_path, device, Budget(seconds=0.05))
+    assert found.status == "improved"
+    assert found.trials == {"correct": 2}  # as many as are built at a time, and no more
+    assert "0.05 seconds used" in found.reason
+
+
+def test_other_budgets_hold_from_the_beginning(tmp_path):
+    found = run(tmp_path, Device({1: (2.0, 2.0), 2: (1.5, 1.5)}), Budget(trials=1))
+    assert found.trials == {"correct": 1}
