@@ -39,6 +39,10 @@ class Trial(Protocol):
         """
         ...
 
+    def in_a_row(self, *inputs: InputSet) -> list[CallClaim]:
+        """Launch on each, and only then put the results of all into their outputs."""
+        ...
+
     def origin(self, inputs: InputSet) -> Origin | None:
         """Return whose compute one call uses; None where the backend cannot tell.
 

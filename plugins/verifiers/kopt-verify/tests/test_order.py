@@ -37,6 +37,25 @@ def test_what_depends_on_earlier_calls_is_rejected(judge, name):
     assert len(failed) == 1 and failed[0].evidence
 
 
+KEPT_BUFFER = """
+import torch
+
+kept = {}
+
+def kernel_function(x, y):
+    return torch.add(x, y, out=kept.setdefault(x.shape, torch.empty_like(x)))
+"""
+
+
+def test_a_buffer_that_every_call_returns_is_found_each_time(judge):
+    for _ in range(3):
+        verdict = judge(KEPT_BUFFER, depth="winner", language="torch")
+        assert verdict.status is Status.WRONG, verdict.stages
+        (failed,) = [stage for stage in verdict.stages if stage.outcome == "fail"]
+        assert failed.stage == "determinism"
+        assert failed.evidence.startswith("the next call spoils what this one returned")
+
+
 def test_an_honest_kernel_repeats_itself_bit_for_bit(judge):
     verdict = judge(HONEST, depth="winner")
     assert verdict.status is Status.CORRECT

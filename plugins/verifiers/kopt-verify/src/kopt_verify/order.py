@@ -1,4 +1,4 @@
-"""Whether results depend on what was called before: same addresses with new content, many calls."""
+"""Whether results depend on calls before or after: same addresses, new content, many calls, two in a row."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ _STAGE = "determinism"
 _GARBAGE = 0xFF
 _COPIES = 1
 """Times the compulsory bytes that copies of the results take at most."""
+_PAIR = 3
+"""Times the compulsory bytes that a second input set and copies take at most."""
+_NEXT = 0xF0110
 _REPEATS = (1, 1, 20, 1)
 """Launches before each look at the results; the last of them is what is looked at."""
 
@@ -82,6 +85,7 @@ def check_call_order(trial: Trial, inputs: InputSet) -> StageResult:
         different += not same
         faults.append(faults[0] if same else _fault(trial, inputs, again))
     _refuse(faults)
+    _keeps_results(trial, inputs)
     if different:
         return StageResult(
             stage=_STAGE, outcome="pass",
@@ -93,6 +97,28 @@ def check_call_order(trial: Trial, inputs: InputSet) -> StageResult:
         evidence=f"new content at the same addresses, then {sum(_REPEATS)} calls more: the same "
         "bits every time",
     )  # fmt: skip
+
+
+def _keeps_results(trial: Trial, inputs: InputSet) -> None:
+    """Look at a call's results after the next call: a caller may hold on to them.
+
+    Raises StageFailedError.
+    """
+    reference = trial.reference
+    if trial.problem.mutates or not fits(reference, inputs.workload, _PAIR):
+        return
+    seed = random.Random(inputs.seed ^ _NEXT).randrange(1 << 31)
+    following = reference.inputs(inputs.workload, seed)
+    try:
+        for each in (inputs, following):
+            each.poison(_GARBAGE)
+        for each, claim in zip((inputs, following), trial.in_a_row(inputs, following), strict=True):
+            smoke(claim, each)
+        if fault := _fault(trial, inputs, taken(trial, inputs)):
+            raise _failed(Status.WRONG, f"the next call spoils what this one returned: {fault}")
+        trial.release(following)
+    finally:
+        following.close()
 
 
 def _without_copies(trial: Trial, inputs: InputSet) -> StageResult:
