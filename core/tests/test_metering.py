@@ -341,3 +341,100 @@ def test_what_tokens_cost() -> None:
     usage = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=500_000)
     assert price.of(usage) == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.5 * 8)
     assert Price(model="m", input_usd=2.0, output_usd=0.0).of(usage) == pytest.approx(2.0)
+
+
+# --- the first of several ---
+
+
+class Slow:
+    """Answers at once, or when it is told to, or gives up."""
+
+    def __init__(self) -> None:
+        self.may_answer = {name: threading.Event() for name in ("slow", "slower")}
+        self.given_up: list[str] = []
+
+    @kopt.hookimpl
+    def kopt_complete(self, request: CompletionRequest) -> Completion:
+        name = request.messages[0].content
+        if name in self.may_answer:
+            assert self.may_answer[name].wait(20)
+        if name in self.given_up:
+            failure = CompletionFailure(kind="stopped", detail="given up", usage=USED, usd=0.5)
+            raise CompletionError(failure)
+        if name == "broken":
+            raise CompletionError(CompletionFailure(kind="invalid", detail="no"))
+        return echo(request)
+
+    @kopt.hookimpl
+    def kopt_give_up(self, request: CompletionRequest) -> None:
+        self.given_up.append(request.messages[0].content)
+        self.may_answer[self.given_up[-1]].set()
+
+
+class TestTheFirstOfSeveral:
+    def bench(self, tmp_path: Path) -> tuple[Bench, Slow]:
+        bench, slow = Bench(tmp_path), Slow()
+        bench.model._hooks = Hooks([adopt("llm", slow, [])])
+        return bench, slow
+
+    def test_one_is_enough_and_the_others_come_later(self, tmp_path: Path) -> None:
+        bench, slow = self.bench(tmp_path)
+        requests = [request("slow"), request("quick"), request("slower")]
+        first, second, third = bench.model.any_of(requests)
+        assert (first, third) == (None, None)
+        assert isinstance(second, Completion) and second.text == "quick"
+        slow.may_answer["slow"].set()
+        (again,) = bench.model.any_of([requests[0]])
+        assert isinstance(again, Completion) and again.text == "slow"
+        slow.may_answer["slower"].set()
+        assert [a.text for a in bench.model.complete(requests)] == ["slow", "quick", "slower"]
+        assert len(bench.spent()) == 3
+
+    def test_failures_alone_are_waited_past(self, tmp_path: Path) -> None:
+        bench, slow = self.bench(tmp_path)
+        threading.Timer(0.2, slow.may_answer["slow"].set).start()
+        broken, answered = bench.model.any_of([request("broken"), request("slow")])
+        assert isinstance(broken, CompletionFailure) and broken.kind == "invalid"
+        assert isinstance(answered, Completion)
+
+    def test_where_all_fail_all_say_why(self, tmp_path: Path) -> None:
+        bench = Bench(tmp_path, failing("invalid"))
+        answers = bench.model.any_of([request("a"), request("b")])
+        assert [getattr(answer, "kind", None) for answer in answers] == ["invalid"] * 2
+
+    def test_a_budget_that_is_used_up_is_an_answer(self, tmp_path: Path) -> None:
+        bench = Bench(tmp_path, budget=Budget(tokens=5), carried=Spend(tokens=9))
+        answers = bench.model.any_of([request("a"), request("b")])
+        assert [getattr(answer, "kind", None) for answer in answers] == ["budget"] * 2
+
+    def test_what_is_written_need_not_wait_for_letters(self, tmp_path: Path) -> None:
+        def answer(asked: CompletionRequest) -> Completion:
+            return echo(asked) if asked.messages[0].content == "here" else failing("pending")(asked)
+
+        bench = Bench(tmp_path, answer)
+        written, _ = bench.model.any_of([request("here"), request("letter")])
+        assert isinstance(written, Completion)
+        with pytest.raises(RunPausedError):
+            bench.model.any_of([request("letter"), request("another")])
+
+    def test_what_is_given_up_ends_and_counts(self, tmp_path: Path) -> None:
+        bench, slow = self.bench(tmp_path)
+        requests = [request("slow"), request("quick"), request("slower")]
+        bench.model.any_of(requests)
+        bench.model.give_up(requests)
+        bench.model.settle(20.0)
+        assert sorted(slow.given_up) == ["slow", "slower"]
+        outcomes = sorted(event.outcome for event in bench.spent())
+        assert outcomes == ["answered", "stopped", "stopped"]
+        assert bench.model.usd == pytest.approx(0.25 + 2 * 0.5)
+        assert bench.model.stopped is None
+
+    def test_what_was_not_begun_is_never_asked(self, tmp_path: Path) -> None:
+        bench, slow = self.bench(tmp_path)
+        waiting = [request("slow")] + [request(f"more {n}") for n in range(3)]
+        bench.model.prefetch([request("slower")] * 1)
+        bench.model._waiting.extend(waiting[1:])
+        bench.model.give_up(waiting)
+        slow.may_answer["slower"].set()
+        bench.model.settle(20.0)
+        assert [event.outcome for event in bench.spent()] == ["answered"]

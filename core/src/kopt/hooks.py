@@ -250,6 +250,10 @@ class Hooks(IsolatedCalls):
         """Return the first model's answer. Raises CompletionError."""
         return self._first("kopt_complete", _one(Completion), {"request": request})
 
+    def kopt_give_up(self, request: CompletionRequest) -> None:
+        """Have the models end a request."""
+        self.ask_all("kopt_give_up", _as_is, {"request": request})
+
     def kopt_run_started(self, run: Run) -> None:
         """Tell every observer."""
         self.ask_all("kopt_run_started", _as_is, {"run": run})

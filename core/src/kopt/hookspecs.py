@@ -256,6 +256,15 @@ def kopt_complete(request: CompletionRequest) -> Completion | None:
 
 
 @hookspec
+def kopt_give_up(request: CompletionRequest) -> None:
+    """End a request that nobody waits for any more (role ``llm``).
+
+    The ``kopt_complete`` that answers it raises CompletionError with kind ``stopped`` and what it
+    had cost by then, or answers after all. Do nothing for one that is not being answered.
+    """
+
+
+@hookspec
 def kopt_run_started(run: Run) -> None:
     """Observe: baselines are measured, the first round begins."""
 

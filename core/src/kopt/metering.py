@@ -100,6 +100,49 @@ class MeteredModel:
         _pause(answers)
         return answers
 
+    def any_of(
+        self, requests: list[CompletionRequest]
+    ) -> list[Completion | CompletionFailure | None]:
+        """Return the answers that are there when the first one is; None: on its way.
+
+        Raises RunPausedError where none is, and one has still to be written by somebody.
+        """
+        self.prefetch(requests)
+        wanted = {request.id for request in requests}
+        while missing := wanted - set(self._answers):
+            if any(isinstance(self._answers.get(each), Completion) for each in wanted):
+                break
+            self._begin()
+            if not missing & set(self._flying) and not self._flying:
+                break  # nothing that is missing can be begun
+            self._take(self._done.get())
+        self._take_what_is_there()
+        if not wanted & (set(self._flying) | {request.id for request in self._waiting}):
+            for request in requests:
+                self._answers.setdefault(request.id, self._refusal(request))
+        answers = [self._answers.get(request.id) for request in requests]
+        self._forget_failures(wanted)
+        here = [answer for answer in answers if answer is not None]
+        if not any(isinstance(answer, Completion) for answer in here):
+            _pause(here)
+        return answers
+
+    def give_up(self, requests: list[CompletionRequest]) -> None:
+        """Forget what was not begun, and have the plugin end what is on its way."""
+        unwanted = {request.id for request in requests}
+        self._waiting = deque(each for each in self._waiting if each.id not in unwanted)
+        for request in requests:
+            if request.id in self._flying:
+                self._hooks.kopt_give_up(request)
+
+    def _take_what_is_there(self) -> None:
+        while True:
+            try:
+                outcome = self._done.get_nowait()
+            except queue.Empty:
+                return
+            self._take(outcome)
+
     def prefetch(self, requests: list[CompletionRequest]) -> None:
         """Begin to ask what is neither answered nor asked already."""
         queued = {request.id for request in self._waiting}
@@ -177,7 +220,7 @@ class MeteredModel:
             self._store.keep(request, answer, asked)
         if not (isinstance(answer, CompletionFailure) and answer.kind == "pending"):
             self._record(_spent(request, answer, seconds))
-            if isinstance(answer, CompletionFailure):
+            if isinstance(answer, CompletionFailure) and answer.kind != "stopped":
                 said = {"role": request.role, "kind": answer.kind, "detail": answer.detail}
                 _log.warning("request_failed", **said)
         self._count(answer)

@@ -156,6 +156,19 @@ class LanguageModel(Protocol):
         """Ask all at once; return an answer, or why there is none, for each in order."""
         ...
 
+    def any_of(
+        self, requests: list[CompletionRequest]
+    ) -> list[Completion | CompletionFailure | None]:
+        """Ask all at once; wait for one answer, and return those that are there by then, in order.
+
+        None: it is on its way, and comes with a later call. Where no answer comes, all are failures.
+        """
+        ...
+
+    def give_up(self, requests: list[CompletionRequest]) -> None:
+        """Have nobody write what is no longer wanted; what has come of it by then is paid for."""
+        ...
+
     def prefetch(self, requests: list[CompletionRequest]) -> None:
         """Begin to ask, and return at once; ``complete`` collects. They are paid for, used or not."""
         ...

@@ -102,6 +102,33 @@ def test_cancelling_ends_what_is_in_flight(server, model, request_of):
     assert plugin.kopt_complete(request_of()).text == "and again"
 
 
+def test_one_request_is_given_up_and_the_others_go_on(server, model, request_of):
+    server.does(server.says("x" * 8_000, gap=0.005))
+    plugin, ended, texts = model(), [], []
+
+    def ask(sample):
+        try:
+            texts.append(plugin.kopt_complete(request_of(sample=sample)).text)
+        except CompletionError as error:
+            ended.append(error.failure)
+
+    threads = [threading.Thread(target=ask, args=(sample,)) for sample in range(2)]
+    for thread in threads:
+        thread.start()
+    while len(server.requests) < 2:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    plugin.kopt_give_up(request_of(sample=1))
+    plugin.kopt_give_up(request_of(sample=7))  # nobody asked it
+    for thread in threads:
+        thread.join(30)
+    [failure] = ended
+    assert failure.kind == "stopped"
+    assert failure.usage.output_tokens > 1
+    assert texts == ["x" * 8_000]
+    assert server.broken_off.wait(10)
+
+
 def test_nobody_listens(model, failure_of):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

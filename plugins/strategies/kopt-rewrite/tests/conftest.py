@@ -19,6 +19,7 @@ class Answers:
         self.asked: list[CompletionRequest] = []
         """Those that were not answered before, in order."""
         self.ahead: list[CompletionRequest] = []
+        self.given_up: list[CompletionRequest] = []
         self.outcomes: list[tuple[str, str, bool]] = []
         """Role, outcome and whether it was usable."""
 
@@ -34,6 +35,14 @@ class Answers:
         if isinstance(answer, Completion):
             self._known[request.id] = answer
         return answer
+
+    def any_of(
+        self, requests: list[CompletionRequest]
+    ) -> list[Completion | CompletionFailure | None]:
+        return list(self.complete(requests))
+
+    def give_up(self, requests: list[CompletionRequest]) -> None:
+        self.given_up += requests
 
     def prefetch(self, requests: list[CompletionRequest]) -> None:
         self.ahead += requests

@@ -25,6 +25,12 @@ class Answering:
     def complete(self, requests: list[CompletionRequest]) -> list[Completion]:
         return [Completion(text=self._text(request), model="test") for request in requests]
 
+    def any_of(self, requests: list[CompletionRequest]) -> list[Completion]:
+        return self.complete(requests)
+
+    def give_up(self, requests: list[CompletionRequest]) -> None:
+        assert requests
+
     def _text(self, request: CompletionRequest) -> str:
         if request.role == "analysis":
             return IDEAS

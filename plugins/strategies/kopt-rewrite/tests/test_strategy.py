@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kopt.model.budget import Budget
-from kopt.model.completion import CompletionFailure
+from kopt.model.completion import Completion, CompletionFailure
 from kopt.model.device import Target
 from kopt.model.diagnosis import Diagnosis
 from kopt.model.evaluation import Evaluation
@@ -291,3 +291,83 @@ def test_what_is_expected_has_real_sizes(trials):
 def test_options_have_bounds(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Rewrite.Options.model_validate(wrong)
+
+
+class Arriving:
+    """A model whose answers arrive when a test says so."""
+
+    def __init__(self, texts):
+        self.texts = texts
+        """By sample, or by role where that is another; what is not there has not arrived."""
+        self.given_up, self.outcomes, self.asked = [], [], []
+
+    def key(self, request):
+        return request.sample if request.role == "code" else request.role
+
+    def any_of(self, requests):
+        self.asked.append([self.key(request) for request in requests])
+        answers = [self.texts.get(self.key(request)) for request in requests]
+        assert any(answers), "a real model would wait for ever"
+        return [text and Completion(text=text, model="test", finish="stop") for text in answers]
+
+    def complete(self, requests):
+        return [Completion(text=self.texts[self.key(r)], model="test") for r in requests]
+
+    def give_up(self, requests):
+        self.given_up += [self.key(request) for request in requests]
+
+    def prefetch(self, requests):
+        pass
+
+    def was(self, request, outcome, *, usable):
+        self.outcomes.append((request.role, outcome, usable))
+
+
+def test_the_first_kernel_that_arrives_is_evaluated_and_the_others_wait():
+    plugin, llm = Rewrite(Rewrite.Options(attempts=3)), Arriving({1: fenced(1)})
+    (first,) = propose(llm, plugin=plugin)
+    assert plain(first.idea) == "first kernel, attempt 2"
+    assert llm.given_up == []
+
+
+def test_where_it_is_right_the_others_are_given_up():
+    plugin, llm = Rewrite(Rewrite.Options(attempts=3)), Arriving({1: fenced(1)})
+    (first,) = propose(llm, plugin=plugin)
+    right = records.measured(first, 1.2)
+    llm.texts |= {"analysis": ideas("tile"), "reflection": "[]", 0: fenced(7)}
+    propose(llm, [right], right, plugin)
+    assert llm.given_up == [0, 2]
+    propose(llm, [right], right, plugin)
+    assert llm.given_up == [0, 2]  # once
+
+
+def test_where_it_is_wrong_its_repair_is_asked_for_beside_the_others():
+    plugin, llm = Rewrite(Rewrite.Options(attempts=3)), Arriving({1: fenced(1)})
+    (first,) = propose(llm, plugin=plugin)
+    llm.texts = {2: fenced(2)}
+    (second,) = propose(llm, [failed(first)], plugin=plugin)
+    assert llm.asked[-1] == ["repair", 0, 2]
+    assert plain(second.idea) == "first kernel, attempt 3"
+    # Both failed: the repair of the first one is still wanted, and one of the second one too.
+    llm.texts = {"repair": fenced(3)}
+    past = [failed(first), failed(second)]
+    (repaired,) = propose(llm, past, plugin=plugin)
+    assert llm.asked[-1] == ["repair", "repair", 0]
+    assert repaired.parents == (first.id,)
+
+
+def test_an_answer_of_no_use_is_followed_up_while_others_are_on_their_way():
+    llm = Arriving({0: "I would rather not.", 1: "```cpp\nint main() {"})
+    plugin = Rewrite(Rewrite.Options(attempts=3))
+    asked = []
+
+    def any_of(requests):
+        asked.append(len(requests))
+        if len(asked) == 1:
+            return Arriving.any_of(llm, requests)
+        return [Completion(text=fenced(5), model="test"), *[None] * (len(requests) - 1)]
+
+    llm.any_of = any_of
+    (first,) = propose(llm, plugin=plugin)
+    assert asked[0] == 3 and len(asked) == 2
+    assert plain(first.idea).startswith("first kernel")

@@ -86,7 +86,7 @@ class Inquiry:
     def cancelled(self) -> CompletionFailure:
         """Return the failure of a request that was given up, with what it had cost by then."""
         return CompletionFailure(
-            kind="stopped", detail="the request was given up: its run has ended",
+            kind="stopped", detail="the request was given up: nobody waits for its answer any more",
             usage=self._bill.usage, usd=self._bill.total,
         )  # fmt: skip
 

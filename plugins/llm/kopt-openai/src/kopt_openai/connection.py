@@ -38,16 +38,22 @@ class Connection:
         self._lock = threading.Lock()
         self._line: _Line | None = None
 
-    def run(self, endpoint: Endpoint, work: Callable[[AsyncOpenAI], Awaitable[T]]) -> T:
+    def run(
+        self,
+        endpoint: Endpoint,
+        work: Callable[[AsyncOpenAI], Awaitable[T]],
+        begun: Callable[[Callable[[], None]], None] = lambda stop: None,
+    ) -> T:
         """Return what a coroutine makes of the client; waits for it, in the calling thread.
 
-        Raises NoClientError, and concurrent.futures.CancelledError where the connection was closed
-        meanwhile.
+        ``begun`` is handed what ends the coroutine from another thread. Raises NoClientError, and
+        concurrent.futures.CancelledError where it was ended, or the connection closed meanwhile.
         """
         with self._lock:
             if self._line is None:
                 self._line = _Line(self._options, endpoint)
-            future = self._line.begin(work)
+            future, stop = self._line.begin(work)
+        begun(stop)
         try:
             return future.result()
         except BaseException:
@@ -74,8 +80,26 @@ class _Line:
         )
         self._thread.start()
 
-    def begin(self, work: Callable[[AsyncOpenAI], Awaitable[T]]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(self._work(work), self._loop)
+    def begin(
+        self, work: Callable[[AsyncOpenAI], Awaitable[T]]
+    ) -> tuple[Future[T], Callable[[], None]]:
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def noted() -> T:
+            task = asyncio.current_task()
+            tasks.extend([task] if task else [])
+            return await self._work(work)
+
+        def end() -> None:
+            # Not the future: that would end the wait before the work has counted what it cost.
+            tasks[0].cancel() if tasks else future.cancel()
+
+        def stop() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and all work with it
+                self._loop.call_soon_threadsafe(end)
+
+        future = asyncio.run_coroutine_threadsafe(noted(), self._loop)
+        return future, stop
 
     def close(self) -> None:
         # A thread that does not end in time is a daemon: it ends with the process.

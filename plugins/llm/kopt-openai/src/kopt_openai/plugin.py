@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
 
 import kopt
@@ -33,6 +33,7 @@ class OpenAI:
         self.options = options or self.Options()
         self._refused = Refused()
         self._connection = Connection(self.options)
+        self._answering: dict[str, Callable[[], None]] = {}
         weakref.finalize(self, self._connection.close)
 
     def _endpoint(self) -> Endpoint:
@@ -60,12 +61,22 @@ class OpenAI:
             raise CompletionError(CompletionFailure(kind="unavailable", detail=detail))
         inquiry = Inquiry(request, self.options, endpoint, self._refused)
         try:
-            return self._connection.run(endpoint, inquiry.ask)
+            return self._connection.run(
+                endpoint, inquiry.ask, lambda stop: self._answering.update({request.id: stop})
+            )
         except CancelledError:
             raise CompletionError(inquiry.cancelled()) from None
         except NoClientError as error:
             failure = CompletionFailure(kind="unavailable", detail=str(error))
             raise CompletionError(failure) from error
+        finally:
+            self._answering.pop(request.id, None)
+
+    @kopt.hookimpl
+    def kopt_give_up(self, request: CompletionRequest) -> None:
+        """Close the connection of one request: the endpoint stops writing."""
+        if (stop := self._answering.get(request.id)) is not None:
+            stop()
 
     @kopt.hookimpl
     def kopt_run_finished(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kopt.errors import KernelFileError
 from kopt.logs import get_logger
 from kopt.metering import estimated_tokens
-from kopt.model.completion import Completion, CompletionRequest, Message
+from kopt.model.completion import Completion, CompletionFailure, CompletionRequest, Message
 from kopt.model.fingerprint import fingerprint
 from kopt.model.kernel_file import parse_kernel
 from kopt_rewrite.lineage import STRATEGY, plain
@@ -73,6 +73,39 @@ def candidates_of(asker: Asker, orders: Sequence[Order]) -> list[Candidate]:
     )
 
 
+def first_candidates_of(asker: Asker, orders: Sequence[Order]) -> list[Candidate]:
+    """Return the kernels that are there as soon as one is; the other orders stay asked for.
+
+    What cannot be used is followed up once, as ever. Raises RunPausedError where no kernel is there
+    and an answer has still to be written.
+    """
+    tokens = asker.round.options.code_tokens
+    asked = [(order, order.request(tokens), False) for order in orders]
+    found: list[Candidate | None] = []
+    while asked and not any(found):
+        answers = asker.llm.any_of([request for _, request, _ in asked])
+        left: list[tuple[Order, CompletionRequest, bool]] = []
+        for (order, request, again), answer in zip(asked, answers, strict=True):
+            if answer is None:
+                left.append((order, request, again))
+                continue
+            read = _read(asker, order, request, answer)
+            if read is not None and read[0].usable:
+                found.append(_candidate(order, read[0]))
+            elif read is not None and not again and read[0].policy in {Policy.RETRY, Policy.REPAIR}:
+                left.append((order, _follow_up(asker, request, read), True))
+        asked = left
+    asker.open[:] = [request for _, request, _ in asked]
+    return _distinct(found)
+
+
+def give_up(asker: Asker) -> None:
+    """Have nobody write what was asked for and is no longer wanted."""
+    if asker.open:
+        asker.llm.give_up(list(asker.open))
+        asker.open.clear()
+
+
 def prefetch(asker: Asker, orders: Sequence[Order]) -> None:
     """Begin to ask for code that may be wanted in the next round."""
     tokens = asker.round.options.code_tokens
@@ -94,14 +127,19 @@ def _readings(
     found: list[tuple[Reading, str] | None] = []
     answers = asker.llm.complete(requests) if requests else []
     for order, request, answer in zip(orders, requests, answers, strict=True):
-        if not isinstance(answer, Completion):
-            _log.info("no_answer", role=request.role, kind=answer.kind, detail=answer.detail)
-            found.append(None)
-            continue
-        reading = read_reply(answer.text, order.wanted, finish=answer.finish)
-        tell(asker, request, str(reading.outcome), usable=reading.usable)
-        found.append((reading, answer.text))
+        found.append(_read(asker, order, request, answer))
     return found
+
+
+def _read(
+    asker: Asker, order: Order, request: CompletionRequest, answer: Completion | CompletionFailure
+) -> tuple[Reading, str] | None:
+    if not isinstance(answer, Completion):
+        _log.info("no_answer", role=request.role, kind=answer.kind, detail=answer.detail)
+        return None
+    reading = read_reply(answer.text, order.wanted, finish=answer.finish)
+    tell(asker, request, str(reading.outcome), usable=reading.usable)
+    return reading, answer.text
 
 
 def _follow_up(

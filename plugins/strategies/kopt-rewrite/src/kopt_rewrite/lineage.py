@@ -82,7 +82,7 @@ def children(parent: Evaluation, history: History) -> list[Evaluation]:
 
 
 def to_repair(history: History, repairs: int, *, first: bool) -> list[Evaluation]:
-    """Return the failures since the last proposals, as far as they may still be repaired.
+    """Return the failures since the last proposals, of first kernels all, that may be repaired.
 
     :param repairs: how often one idea may be repaired.
     :param first: whether first kernels are still wanted, because nothing is correct.
@@ -95,7 +95,8 @@ def to_repair(history: History, repairs: int, *, first: bool) -> list[Evaluation
     for evaluation in mine:
         if evaluation.status is Status.CORRECT or evaluation.status in _NOT_ITS_FAULT:
             continue
-        if evaluation.id not in late or evaluation.id in repaired:
+        # First kernels come one by one: what is asked of an earlier one may still be on its way.
+        if (not first and evaluation.id not in late) or evaluation.id in repaired:
             continue
         chain = attempts_before(evaluation, history)
         root = (chain or [evaluation])[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kopt.model.kernel_file import is_python, settled_source
@@ -15,7 +15,7 @@ from kopt_rewrite.situation import facts_of, parameters
 
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
-    from kopt.model.completion import LanguageModel
+    from kopt.model.completion import CompletionRequest, LanguageModel
     from kopt.model.device import Target
     from kopt.model.evaluation import Evaluation
     from kopt.model.history import History
@@ -69,6 +69,8 @@ class Asker:
     llm: LanguageModel
     told: set[str]
     """Requests of which the model was told what their answers are."""
+    open: list[CompletionRequest] = field(default_factory=list)
+    """First kernels that were asked for and have not been answered yet."""
 
 
 def kernel_facts(evaluation: Evaluation) -> dict[str, object]:

@@ -10,6 +10,7 @@ from kopt.model.check import Check
 from kopt.model.completion import ExpectedCalls
 from kopt.model.history import History
 from kopt.model.verification import Status
+from kopt_rewrite.asking import give_up
 from kopt_rewrite.expecting import expected_calls
 from kopt_rewrite.knowledge import load
 from kopt_rewrite.options import RewriteOptions
@@ -20,7 +21,7 @@ from kopt_rewrite.writing import first_kernels, improvements
 if TYPE_CHECKING:
     from kopt.model.budget import Budget
     from kopt.model.candidate import Candidate
-    from kopt.model.completion import LanguageModel
+    from kopt.model.completion import CompletionRequest, LanguageModel
     from kopt.model.device import Target
     from kopt.model.diagnosis import Diagnosis
     from kopt.model.evaluation import Evaluation
@@ -36,6 +37,7 @@ class Rewrite:
     def __init__(self, options: RewriteOptions | None = None) -> None:
         self.options = options or RewriteOptions()
         self._told: set[str] = set()
+        self._open: list[CompletionRequest] = []
 
     @kopt.hookimpl
     def kopt_check(self) -> Iterable[Check]:
@@ -62,10 +64,11 @@ class Rewrite:
         if llm is None or not known_language(target.language) or not signature.workloads:
             return []
         asker = Asker(
-            Round.of(problem, signature, target, history, self.options), llm, self._told
-        )  # fmt: skip
+            Round.of(problem, signature, target, history, self.options), llm, self._told, self._open
+        )
         if parent is None:
             return first_kernels(asker)
+        give_up(asker)  # one first kernel is right: nobody waits for the others
         if parent.status is not Status.CORRECT or parent.measurement is None:
             return []
         return improvements(asker, parent, diagnoses)

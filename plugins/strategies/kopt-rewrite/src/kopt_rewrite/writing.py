@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kopt.logs import get_logger
 from kopt.model.completion import Completion, CompletionRequest
 from kopt.model.fingerprint import fingerprint
-from kopt_rewrite.asking import Order, candidates_of, prefetch, tell
+from kopt_rewrite.asking import Order, candidates_of, first_candidates_of, prefetch, tell
 from kopt_rewrite.ideas import Idea, read_ideas
 from kopt_rewrite.knowledge import bottlenecks_of
 from kopt_rewrite.lineage import (
@@ -38,20 +38,26 @@ _DETAIL = 3_000
 
 
 def first_kernels(asker: Asker) -> list[Candidate]:
-    """Return first kernels where none was asked for yet, else repairs of those that failed."""
+    """Return the first kernels that are written, and repairs of those that failed.
+
+    All attempts are asked for at once, and evaluated as they come: where one is right, the others
+    are given up.
+    """
     history = asker.round.history
-    if own(history):
-        return candidates_of(asker, list(_repairs(asker, first=True)))
+    orders = list(_repairs(asker, first=True))
+    done = {plain(each.candidate.idea) for each in own(history)}
     knowledge = asker.round.knowledge()
-    orders = []
     for attempt in range(1, asker.round.options.attempts + 1):
-        idea = marked(f"{FIRST}, attempt {attempt}", len(history), len(history))
+        name = f"{FIRST}, attempt {attempt}"
+        if name in done:
+            continue
+        idea = marked(name, len(history), len(history))
         orders.append(Order(
             asker.round.prompt("first", attempt=min(attempt, 2), knowledge=knowledge),
             asker.round.wanted(), "code", idea, sample=attempt - 1,
             temperature=asker.round.options.temperature,
         ))  # fmt: skip
-    return candidates_of(asker, orders)
+    return _new(first_candidates_of(asker, orders), asker)
 
 
 def improvements(
