@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kopt.model.candidate import Knob
-from kopt_starters.operator import Layout
+
+if TYPE_CHECKING:
+    from kopt.model.device import Device
+    from kopt_starters.operator import Layout
 
 _BLOCKS = (64, 256, 1024, 2048)
 _TILE_BYTES = 256 * 1024
@@ -37,6 +42,19 @@ def few_columns(layout: Layout) -> bool:
 def row_knobs(layout: Layout) -> dict[str, Knob]:
     """Knobs of kernels that write as much as they read."""
     return {**sum_knobs(layout), "STREAM": _stream(layout)}
+
+
+def flat_knobs(nbytes: int, device: Device) -> dict[str, Knob]:
+    """Knobs of kernels that read and write every element of a flat range once: ``nbytes`` in all."""
+    units = device.units
+    return {
+        "THREADS": Knob(
+            default=units if nbytes > 2 * _PARALLEL_BYTES else 1,
+            choices=tuple(sorted({1, max(1, units // 2), units})),
+        ),
+        "VECTOR": _lanes(device),
+        "STREAM": Knob(default=int(nbytes > 2 * _STREAM_BYTES), choices=(0, 1)),
+    }
 
 
 def sum_knobs(layout: Layout) -> dict[str, Knob]:
@@ -95,7 +113,11 @@ def _several_threads(layout: Layout) -> Knob:
 
 
 def _vector(layout: Layout) -> Knob:
-    if layout.device.architecture in ("x86_64", "AMD64"):
+    return _lanes(layout.device)
+
+
+def _lanes(device: Device) -> Knob:
+    if device.architecture in ("x86_64", "AMD64"):
         return Knob(default=16, choices=(8, 16))
     return Knob(default=4, choices=(4, 8))
 

@@ -9,6 +9,7 @@ from kopt_starters.families.convolution import ConvolutionFamily
 from kopt_starters.families.cross_entropy import CrossEntropy
 from kopt_starters.families.pipeline import Pipeline
 from kopt_starters.families.pointwise import Pointwise
+from kopt_starters.families.pointwise_cpu import PointwiseCpu
 from kopt_starters.families.pooling import Pooling
 from kopt_starters.families.products import Products
 from kopt_starters.families.reductions import Reductions
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _WHOLE: tuple[Family, ...] = (
     Pointwise(),
+    PointwiseCpu(),
     Products(),
     Reductions(),
     ConvolutionFamily(),
