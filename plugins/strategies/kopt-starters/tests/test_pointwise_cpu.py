@@ -42,6 +42,10 @@ ONE = {
     "mish": "F.mish(x)",
     "erf, floor, sqrt": "torch.erf(x) + torch.floor(x) * torch.sqrt(torch.abs(x))",
     "exp": "torch.exp(x)",
+    "log": "torch.log(torch.abs(x))",
+    "log2": "torch.log2(torch.abs(x) + 1.5)",
+    "log1p": "torch.log1p(torch.abs(x))",
+    "log of what may be negative": "torch.log(x)",
     "where": "torch.where(x > 0.5, x, -x) / 3",
 }
 SHAPES = [(1, 1), (3, 7), (5, 1001), (64, 4097)]
@@ -95,7 +99,10 @@ def test_it_is_as_exact_as_pytorch(graph_of, build, name):
     for shape in SHAPES:
         for scale in (0.1, 1.0, 10.0):
             x = drawn(shape) * scale
-            exact, eager, got = function(x.double()), function(x), called(kernel, x)
+            results = function(x.double()), function(x), called(kernel, x)
+            exact, eager, got = (each[results[0].isfinite()] for each in results)
+            if not exact.numel():
+                continue
             allowed = 2 * rms(eager - exact) if x.numel() > 100 else 0.0  # one may be right by luck
             unit = 2.0**-23 * float(exact.abs().max())
             assert rms(got - exact) <= max(allowed, unit if x.numel() <= 100 else unit / 4), shape
@@ -136,7 +143,7 @@ def test_several_tensors_and_a_scalar(graph_of, build):
 @pytest.mark.parametrize(
     ("body", "shapes"),
     [
-        ("torch.log(x)", {"x": (4, 5)}),  # no logarithm yet
+        ("torch.pow(x, 2.5)", {"x": (4, 5)}),  # it is computed in float64
         ("x + y", {"x": (4, 5), "y": (5,)}),
         ("x.sum(-1)", {"x": (4, 5)}),
         ("x.t() + 1", {"x": (4, 5)}),

@@ -14,6 +14,8 @@ _FUNCTIONS = {
     "tl.erf": "error_function",
     "tl.exp2": "power_of_two",
     "tl.floor": "rounded_down",
+    "tl.log": "natural_log",
+    "tl.log2": "log_to_two",
     "tl.maximum": "larger",
     "tl.minimum": "smaller",
     "tl.sqrt_rn": "square_root",

@@ -57,3 +57,31 @@ static inline lanes error_function(lanes x) {
     const lanes large = 1.0f - power_of_two(-q);
     return (a <= 1.0f) | (x != x) ? x * p : (x < 0.0f ? -large : large);
 }
+
+// ln(x): x = m 2^e with m next to 1, and a polynomial in m - 1 (relative error 3e-9).
+static inline lanes natural_log(lanes x) {
+    const bits tiny = x < 1.17549435e-38f;
+    const lanes scaled = tiny ? x * 8388608.0f : x;
+    const bits pattern = (bits)scaled;
+    const lanes whole = (lanes)((pattern & 0x7fffff) | 0x3f800000);
+    const bits high = whole > 1.41421356f;
+    const bits exponent = ((pattern >> 23) & 255) - 127 - (high ? bits{} - 1 : bits{}) + (tiny ? bits{} - 23 : bits{});
+    lanes e;
+    for (int lane = 0; lane < LANES; ++lane) e[lane] = exponent[lane];
+    const lanes f = (high ? whole * 0.5f : whole) - 1.0f;
+    lanes p = 6.971611471451178e-02f * f - 1.1479734e-01f;
+    p = p * f + 1.1685420e-01f;
+    p = p * f - 1.2425687e-01f;
+    p = p * f + 1.4249058e-01f;
+    p = p * f - 1.6667802e-01f;
+    p = p * f + 2.0000716e-01f;
+    p = p * f - 2.4999997e-01f;
+    p = p * f + 3.3333331e-01f;
+    const lanes square = f * f;
+    const lanes found = (square * f * p - 0.5f * square + e * -2.12194440e-4f) + f + e * 0.693359375f;
+    const lanes positive = x > 3.4028235e38f ? x : found;  // infinity
+    const lanes known = x == 0.0f ? all(-__builtin_inff()) : positive;
+    return (x < 0.0f) | (x != x) ? all(__builtin_nanf("")) : known;
+}
+
+static inline lanes log_to_two(lanes x) { return natural_log(x) * 1.44269504f; }
