@@ -49,22 +49,23 @@ class Probing:
         start = time.monotonic()
         self._pool.prestart()  # the next thing that is asked for starts while the tool works
         fault, output = "", ""
-        with closing(self._inputs()) as inputs:
-            process = None
-            try:
-                process = self._recipe.start(wrapper=command, environment=environment)
+        process = None
+        try:
+            process = self._recipe.start(wrapper=command, environment=environment)
+            with closing(self._inputs()) as inputs:  # drawn while the process imports
                 # Memory of another process is not what a tool can save, restore or account for.
                 self._recipe.ready(process, private=True)
                 trial = self._built(process, candidate, seconds)
                 with self._lock.exclusive():
                     trial.profiled(inputs, calls)
-            except (CandidateError, WorkerError) as error:
-                fault = str(error).strip() or type(error).__name__
-            except OSError as error:
-                fault = f"{command[0]} was not started: {error}"
-            finally:
-                if process is not None:
-                    output = process.end(_END_SECONDS)
+                output = process.end(_END_SECONDS)
+        except (CandidateError, WorkerError) as error:
+            fault = str(error).strip() or type(error).__name__
+        except OSError as error:
+            fault = f"{command[0]} was not started: {error}"
+        finally:
+            if process is not None:
+                output = process.end(_END_SECONDS) or output
         return UnderTool(fault=fault, output=output, seconds=time.monotonic() - start)
 
     def timeline(self, candidate: Candidate, calls: int) -> Timeline | None:
