@@ -163,14 +163,25 @@ class Hooks(IsolatedCalls):
         profiles: Sequence[Profile],
         device: Device,
         history: History,
+        diagnoses: Sequence[Diagnosis] = (),
         llm: LanguageModel | None = None,
     ) -> list[Diagnosis]:
-        """Return each judge's opinion."""
+        """Return each judge's opinion; each is told ``diagnoses``, and those before its own."""
+        told = list(diagnoses) if isinstance(diagnoses, tuple) else diagnoses
         arguments = {
             "problem": problem, "signature": signature, "evaluation": evaluation,
-            "profiles": profiles, "device": device, "history": history, "llm": llm,
+            "profiles": profiles, "device": device, "history": history, "diagnoses": told,
+            "llm": llm,
         }  # fmt: skip
-        return self._all("kopt_judge", Diagnosis, arguments)
+        check = _one(Diagnosis)
+
+        def heard(answer: Any) -> Diagnosis:
+            found = check(answer)
+            if isinstance(told, list):
+                told.append(found)
+            return found
+
+        return [found for _, found in self.ask_all("kopt_judge", heard, arguments)]
 
     def kopt_propose(
         self,

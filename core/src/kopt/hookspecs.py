@@ -136,10 +136,12 @@ def kopt_judge(
     profiles: Sequence[Profile],
     device: Device,
     history: History,
+    diagnoses: Sequence[Diagnosis],
     llm: LanguageModel | None,
 ) -> Diagnosis | None:
     """Say what limits a parent (role ``judge``). None: no opinion.
 
+    :param diagnoses: of the judges that were asked before this one, in the user's order.
     :param llm: the run's language model; None where it has none.
     """
 

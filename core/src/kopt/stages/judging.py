@@ -52,5 +52,5 @@ class Diagnoser:
         """Return what the judges make of a parent."""
         return self._hooks.kopt_judge(
             self._problem, self._signature, parent, self.profiles(parent), self._device, history,
-            self._llm,
+            llm=self._llm,
         )  # fmt: skip

@@ -31,10 +31,10 @@ def finding(**changes):
     } | changes  # fmt: skip
 
 
-def judged(llm, profiles=PROFILES):
+def judged(llm, profiles=PROFILES, diagnoses=()):
     return ModelJudge().kopt_judge(
         problems.row_sum(), problems.row_sum_signature(), a_parent(), profiles, records.cpu(),
-        records.history(), llm,
+        records.history(), diagnoses, llm,
     )  # fmt: skip
 
 

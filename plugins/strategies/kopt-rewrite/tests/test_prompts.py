@@ -215,13 +215,15 @@ def test_the_judges_prompt(answers):
         metrics=metrics_of({"latency_us": 41.5, "cpu_task_us": 40.0}),
     )
     ModelJudge().kopt_judge(
-        PROBLEM, problems.row_sum_signature(), a_parent(), [profile], DEVICE, records.history(), llm
-    )
+        PROBLEM, problems.row_sum_signature(), a_parent(), [profile], DEVICE, records.history(),
+        [DIAGNOSIS], llm,
+    )  # fmt: skip
     text = whole(llm.asked[0])
     prompts_read.check(llm.asked[0].messages[-1].content)
     has(
         text, *EVERYWHERE, "latency_us = 41.5 us (measured time of a call", "cpu_task_us = 40 us",
         "for (int64_t j = 0; j < cols; ++j)", "Cite only metrics that stand below", "dram-bound",
+        "Diagnosis by the judge roofline", "What limits it: cpu-not-vectorised", "Do not repeat it",
     )  # fmt: skip
 
 

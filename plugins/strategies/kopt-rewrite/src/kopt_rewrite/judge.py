@@ -73,6 +73,7 @@ class ModelJudge:
         profiles: Sequence[Profile],
         device: Device,
         history: History,
+        diagnoses: Sequence[Diagnosis],
         llm: LanguageModel | None,
     ) -> Diagnosis | None:
         """Return what a model reads from the profiles; None without a model or without metrics."""
@@ -81,7 +82,7 @@ class ModelJudge:
             return None
         if not values:
             return None
-        request = self._request(problem, signature, evaluation, device, values)
+        request = self._request(problem, signature, evaluation, device, values, diagnoses)
         [answer] = llm.complete([request])
         if not isinstance(answer, Completion):
             return None
@@ -99,13 +100,14 @@ class ModelJudge:
 
     def _request(
         self, problem: Problem, signature: Signature, evaluation: Evaluation, device: Device,
-        values: Values,
+        values: Values, diagnoses: Sequence[Diagnosis],
     ) -> CompletionRequest:  # fmt: skip
         language = evaluation.candidate.language
         facts = facts_of(problem, signature, Target(language=language, device=device))
         known = sorted({name for text in load(()) for name in text.bottlenecks})
         facts |= {"kernel": kernel_facts(evaluation), "metrics": _shown(values),
-                  "bottlenecks": known, "count": self.options.findings}  # fmt: skip
+                  "bottlenecks": known, "count": self.options.findings,
+                  "diagnoses": list(diagnoses)}  # fmt: skip
         prompt = render("judge", facts, self.options.prompt_tokens)
         return CompletionRequest(
             messages=prompt.messages, role="analysis", purpose="diagnosis",
