@@ -176,6 +176,19 @@ def test_cpp_is_built_for_this_machine(home: Path, kopt: Kopt) -> None:
     assert table[1].split()[:2] == ["native", "cpp"]
 
 
+@needs_triton
+def test_knobs_that_a_kernel_does_not_declare_are_found(kopt: Kopt) -> None:
+    done = kopt("k.py", "--knob", "num_warps=8", "--target", "sm_90", "--json")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["knobs"]["num_warps"] == 8
+    assert data["targets"][0]["kernels"][0]["num_warps"] == 8
+    assert json.loads(kopt("k.py", "--target", "sm_90", "--json").stdout)["knobs"] == {}
+    refused = kopt("k.py", "--knob", "TILE=8", "--target", "sm_90")
+    assert refused.returncode == 4
+    assert "no such knob; the kernel's knobs: " in refused.stderr and "num_warps" in refused.stderr
+
+
 def test_a_compile_error_fails_with_the_compilers_words(kopt: Kopt) -> None:
     done = kopt("broken.cpp")
     assert done.returncode == 1

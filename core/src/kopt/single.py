@@ -23,6 +23,7 @@ from kopt.optimize import judge_settings
 from kopt.reduction import interpretable, refuse_large, sizes_text
 from kopt.reporter import Silent, Steps
 from kopt.runs.state import state_of
+from kopt.stages.proposing import tunable
 from kopt.worker.client import LocalEvaluator
 
 _TARGET = re.compile(r"sm_\d+[a-z]?")
@@ -106,6 +107,19 @@ def _with_memory(report: OracleReport, device: Device, signature: Signature) -> 
         f"GB that {device.name} has"
     )
     return report.model_copy(update={"notes": (*report.notes, said)})
+
+
+def with_tunables(candidate: Candidate, settings: Settings) -> Candidate:
+    """Return a kernel that declares no knobs with those that its backend finds in it.
+
+    Raises KoptError.
+    """
+    if candidate.knobs:
+        return candidate
+    backend = settings.backend or candidate.language
+    config, named = run_config(settings, "cpu", backend), [("backend", backend)]
+    hooks = load_hooks(without_idle_options(config, settings.origins, named), named)
+    return tunable(hooks, candidate)
 
 
 def build(

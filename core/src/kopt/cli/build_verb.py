@@ -69,7 +69,9 @@ def build(
     from kopt.optimize import load_problem
 
     loaded = load_problem(problem)
-    candidate = with_knobs(load_kernel(kernel), knob or [])
+    candidate = load_kernel(kernel)
+    if knob:
+        candidate = with_knobs(single.with_tunables(candidate, settings), knob)
     with BuildProgress() as steps:
         built = single.build(loaded, candidate, settings, target or [], dump, steps)
     if output is not None:

@@ -33,7 +33,7 @@ def propose(
     seen = {fingerprint(evaluation.candidate) for evaluation in history}
     lists = [
         [
-            _tunable(hooks, _signed(proposed.candidate, proposed.plugin))
+            tunable(hooks, _signed(proposed.candidate, proposed.plugin))
             for proposed in hooks.kopt_propose(
                 problem, signature, target, parent, list(diagnoses), history, llm
             )
@@ -49,7 +49,7 @@ def _signed(candidate: Candidate, plugin: str) -> Candidate:
     return candidate.model_copy(update={"strategy": plugin})
 
 
-def _tunable(hooks: Hooks, candidate: Candidate) -> Candidate:
+def tunable(hooks: Hooks, candidate: Candidate) -> Candidate:
     """Return a candidate with its knobs: those that it declares, else what a backend finds."""
     if candidate.knobs:
         return candidate
