@@ -185,7 +185,8 @@ class Judge:
     def _once(self, candidate: Candidate, *, fresh: bool, timed: bool) -> Evaluation:
         if self._ahead is None or fresh:
             return self._evaluated(candidate, fresh=fresh, timed=timed)
-        self._ahead.compile(candidate, self._calls)
+        if candidate.language not in _IMPORTED:
+            self._ahead.compile(candidate, self._calls)
         with self._turn:  # no more than one process then has the device's memory
             return self._evaluated(candidate, fresh=fresh, timed=timed)
 
