@@ -74,7 +74,7 @@ def test_a_winner_is_asked_something_new_each_time(watched):
     verdict(verifier, watched)
     for _ in range(2):
         assert verdict(verifier, watched, depth="winner") is Status.CORRECT
-    assert watched.reference.counts == {"inputs": 2 + 7 + 7, "answers": 2 + 8 + 8}
+    assert watched.reference.counts == {"inputs": 2 + 8 + 8, "answers": 2 + 9 + 9}
     seeds = [seed for what, seed, _ in watched.reference.asked if what == "inputs"]
     assert len(set(seeds)) == len(seeds)
 
@@ -85,7 +85,7 @@ def test_a_winners_inputs_are_given_back_and_a_searchs_are_kept(watched):
     kept = list(watched.reference.sets)
     verdict(verifier, watched, depth="winner")
     assert all(s.fd >= 0 for inputs in kept for s in inputs.segments)
-    assert [inputs.segments for inputs in watched.reference.sets[len(kept) :]] == [[]] * 7
+    assert [inputs.segments for inputs in watched.reference.sets[len(kept) :]] == [[]] * 8
 
 
 def test_large_questions_are_not_kept(watched, monkeypatch):
