@@ -497,26 +497,3 @@ def test_two_instances_of_one_class_have_keys_of_their_own() -> None:
 def test_an_unknown_name_stops_before_anything_is_loaded(distributions: Any) -> None:
     with pytest.raises(UnknownPluginError):
         Hooks.load([("strategy", "no-such-strategy", {})])
-
-
-class Judge:
-    """Says how many were before it, or raises."""
-
-    def __init__(self, name: str, error: BaseException | None = None) -> None:
-        self.name, self.error = name, error
-
-    @kopt.hookimpl
-    def kopt_judge(self, diagnoses: list[kopt.Diagnosis]) -> kopt.Diagnosis:
-        if self.error:
-            raise self.error
-        before = ", ".join(each.judge for each in diagnoses)
-        return kopt.Diagnosis(judge=self.name, bottleneck=f"after {before or 'nobody'}")
-
-
-def test_judges_hear_those_before_them() -> None:
-    judges = [Judge("a"), Judge("broken", error=ValueError("no")), Judge("b"), Judge("c")]
-    hooks = Hooks.load([], instances=[("judge", judge) for judge in judges])
-    for _ in range(2):
-        found = hooks.kopt_judge(ANY, ANY, ANY, (), ANY, ANY)
-        assert [each.bottleneck for each in found] == ["after nobody", "after a", "after a, b"]
-    assert [failure.hook for failure in hooks.failures] == ["kopt_judge"] * 2
