@@ -29,7 +29,7 @@ def render(structure: Structure, task: Task, device: Device) -> Candidate | None
     places = write(task, knobs)
     if places is None:
         return None
-    source = _template(structure.template).substitute(places)
+    source = template(structure.template).substitute(places)
     return parse_kernel(
         source,
         structure.language,
@@ -39,15 +39,18 @@ def render(structure: Structure, task: Task, device: Device) -> Candidate | None
 
 
 @cache
-def _text(name: str) -> str:
+def text(name: str) -> str:
+    """Return a file of ``kernels/``."""
     return files("kopt_starters").joinpath("kernels", name).read_text(encoding="utf-8")
 
 
-def _template(name: str) -> Template:
-    return Template(_text(name))
+def template(name: str) -> Template:
+    """Return a file of ``kernels/`` as a template."""
+    return Template(text(name))
 
 
-def _header(mark: str, lines: list[str], knobs: Mapping[str, Knob]) -> str:
+def header(mark: str, lines: list[str], knobs: Mapping[str, Knob]) -> str:
+    """Return a kernel's header: its lines and knobs behind ``mark``, a comment's beginning."""
     rows = [*lines, "[knobs]"]
     for name, knob in knobs.items():
         choices = json.dumps(list(knob.choices))
@@ -55,7 +58,8 @@ def _header(mark: str, lines: list[str], knobs: Mapping[str, Knob]) -> str:
     return "\n".join([f"{mark} /// kopt", *(f"{mark} {row}" for row in rows), f"{mark} ///"])
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """Return an argument's name as a launcher can have it: dots become underscores."""
     return name.replace(".", "_")
 
 
@@ -67,7 +71,7 @@ def _eps(task: Task) -> str:
             argument.value, value, rel_tol=1e-6
         )
         if argument.kind == "scalar" and same and "eps" in argument.name:
-            return _identifier(argument.name)
+            return identifier(argument.name)
     return repr(value)
 
 
@@ -75,7 +79,7 @@ def _cpp(task: Task, knobs: Mapping[str, Knob]) -> dict[str, str] | None:
     """Return what a C++ template leaves open; its kernels are for float32 alone."""
     match, operator = task.match, task.operator
     tensors = [match.x, match.weight, match.bias]
-    names = [_identifier(name) for name in tensors if name is not None]
+    names = [identifier(name) for name in tensors if name is not None]
     if task.dtypes != {"float32"} or "out" in names:
         return None
     x, first, last = names[0], match.first, match.last
@@ -89,10 +93,10 @@ def _cpp(task: Task, knobs: Mapping[str, Knob]) -> dict[str, str] | None:
     lines = [f'entry = "{operator.name}"', f"arguments = {arguments}"]
     at = "parameters({name} + at, count)" if rowwise else "{name}[at]"
     return {
-        "header": _header("//", lines, knobs),
-        "lanes": _text("lanes.cpp"),
-        "exponential": _text("exponential.cpp"),
-        "columns": _text("columns.cpp"),
+        "header": header("//", lines, knobs),
+        "lanes": text("lanes.cpp"),
+        "exponential": text("exponential.cpp"),
+        "columns": text("columns.cpp"),
         "weight_parameter": "const float* weight," if match.weight else "",
         "bias_parameter": "const float* bias," if match.bias else "",
         "times_weight": " * " + at.format(name="weight") if match.weight else "",
@@ -103,11 +107,11 @@ def _cpp(task: Task, knobs: Mapping[str, Knob]) -> dict[str, str] | None:
 def _triton(task: Task, knobs: Mapping[str, Knob]) -> dict[str, str] | None:
     """Return what a Triton template leaves open; None where names would clash with knobs."""
     match = task.match
-    names = [_identifier(argument.name) for argument in _in_order(task)]
+    names = [identifier(argument.name) for argument in _in_order(task)]
     if not all(name.isidentifier() for name in names) or {*names} & {*knobs, "_launch"}:
         return None
     return {
-        "header": _header("#", [f'entry = "{task.operator.name}"'], knobs),
+        "header": header("#", [f'entry = "{task.operator.name}"'], knobs),
         "first": str(match.first),
         "last": str(match.last),
         "output_dtype": plain_dtype(task.call.outputs[0].dtype),
@@ -124,11 +128,11 @@ def _in_order(task: Task) -> list[ArgumentInfo]:
 def _launcher(task: Task, names: list[str], knobs: list[str]) -> str:
     """Return the function that takes the reference's arguments and hands on what is needed."""
     match, operator = task.match, task.operator
-    handed = [_identifier(match.x)]
+    handed = [identifier(match.x)]
     for parameter in operator.parameters:
         found = _eps(task) if parameter == "eps" else getattr(match, parameter)
         handed.append(
-            "None" if found is None else _identifier(found) if parameter != "eps" else found
+            "None" if found is None else identifier(found) if parameter != "eps" else found
         )
     passed = ", ".join([*handed, *(f"{name}={name}" for name in knobs)])
     return (

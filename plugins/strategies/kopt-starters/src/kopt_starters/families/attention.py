@@ -7,9 +7,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
+from kopt_starters import rendering
 from kopt_starters.families.filling import FLOATS, choice, filled
 from kopt_starters.graph import Value
-from kopt_starters.rendering import _template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -194,7 +194,7 @@ def _places(found: Attention) -> dict[str, str]:
     return {
         "head": str(found.q.shape[-1]),
         "value": str(found.v.shape[-1]),
-        "common": _template("attention_common.py.txt").substitute(form),
+        "common": rendering.template("attention_common.py.txt").substitute(form),
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
 from kopt.model.kernel_file import parse_kernel
-from kopt_starters.rendering import _header, _identifier, _template
+from kopt_starters import rendering
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,17 +46,17 @@ def filled(
     :param handed: names of the reference's arguments, as the graph has them.
     :param places: what else the template leaves open.
     """
-    names = [_identifier(argument.name) for argument in graph.arguments]
+    names = [rendering.identifier(argument.name) for argument in graph.arguments]
     hidden = {*knobs, "_launch", "torch", "triton", "tl", entry}
     if not all(name.isidentifier() for name in names) or hidden & {*names}:
         return None
-    passed = ", ".join([*map(_identifier, handed), *(f"{name}={name}" for name in knobs)])
+    passed = ", ".join([*map(rendering.identifier, handed), *(f"{name}={name}" for name in knobs)])
     launcher = (
         f"def {entry}({', '.join([*names, '*', *knobs])}):\n"
         f'    """Return the result in a new tensor."""\n'
         f"    return _launch({passed})"
     )
     written = {name: str(value) for name, value in places.items()}
-    header = _header("#", [f'entry = "{entry}"'], knobs)
-    source = _template(template).substitute(header=header, launcher=launcher, **written)
+    header = rendering.header("#", [f'entry = "{entry}"'], knobs)
+    source = rendering.template(template).substitute(header=header, launcher=launcher, **written)
     return parse_kernel(source, "triton", strategy="starters", idea=idea)

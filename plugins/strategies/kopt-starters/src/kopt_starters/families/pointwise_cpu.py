@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
-from importlib.resources import files
-from string import Template
 from typing import TYPE_CHECKING
 
 from kopt.model.kernel_file import parse_kernel
@@ -15,6 +12,7 @@ from kopt_starters.codegen.lanes import in_lanes
 from kopt_starters.codegen.parts import in_parts, result_of
 from kopt_starters.codegen.writer import Load, Writer, identifier, scalar_names
 from kopt_starters.cpu import flat_knobs
+from kopt_starters.rendering import header, template, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,10 +68,10 @@ def _source(graph: Graph, result: Value, target: Target) -> str:
     body = [*loads, *lines, f"return {term.text};"]
     knobs = flat_knobs(4 * result.elements * (len(arguments) + 1), target.device)
     scalars = [name.removesuffix("_value") for name in sorted(writer.used)]
-    return _template("pointwise_flat.cpp").substitute(
+    return template("pointwise_flat.cpp").substitute(
         header=_header(list(arguments), scalars, knobs),
-        lanes=_text("lanes.cpp"),
-        functions=f"{_text('functions.cpp')}\n{functions}",
+        lanes=text("lanes.cpp"),
+        functions=f"{text('functions.cpp')}\n{functions}",
         parameters=", ".join(f"const float* {_name(name)}" for name in arguments),
         scalar_parameters="".join(f", double {name}" for name in scalars),
         scalars="".join(f"    const lanes {n}_value = all((float){n});\n" for n in scalars),
@@ -102,17 +100,4 @@ def _header(tensors: list[str], scalars: list[str], knobs: dict[str, Knob]) -> s
     if len(names) > 1:
         same = [f"{name}.shape == {names[0]}.shape" for name in names[1:]]
         rows.append(f"requires = {json.dumps(same)}")
-    rows.append("[knobs]")
-    for name, knob in knobs.items():
-        choices = json.dumps(list(knob.choices))
-        rows.append(f"{name} = {{default = {json.dumps(knob.default)}, choices = {choices}}}")
-    return "\n".join(["// /// kopt", *(f"// {row}" for row in rows), "// ///"])
-
-
-@cache
-def _text(name: str) -> str:
-    return files("kopt_starters").joinpath("kernels", name).read_text(encoding="utf-8")
-
-
-def _template(name: str) -> Template:
-    return Template(_text(name))
+    return header("//", rows, knobs)

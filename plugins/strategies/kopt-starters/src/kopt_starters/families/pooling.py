@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from kopt_starters import rendering
 from kopt_starters.families.filling import FLOATS, choice, filled, powers
 from kopt_starters.graph import Value
-from kopt_starters.rendering import _template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -198,7 +198,7 @@ def _rows(graph: Graph, pool: Pool) -> Candidate | None:
 def _filled(
     graph: Graph, pool: Pool, template: str, idea: str, knobs: dict[str, Knob], **places: object
 ) -> Candidate | None:
-    common = _template("pool_common.py.txt").substitute(dict(_places(pool)))
+    common = rendering.template("pool_common.py.txt").substitute(dict(_places(pool)))
     return filled(
         template, graph, f"{pool.kind}_pool{pool.dims}d", f"{pool.kind} pooling: {idea}",
         [pool.x.name], knobs, common=common, **places,

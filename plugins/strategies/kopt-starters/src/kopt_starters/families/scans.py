@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kopt_starters import rendering
 from kopt_starters.families.filling import FLOATS, choice, filled, powers
 from kopt_starters.graph import Value
-from kopt_starters.rendering import _template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -259,7 +259,7 @@ def _filled(
         "exclusive": str(scan.exclusive), "product": str(scan.product),
         "masked": str(scan.mask is not None),
     }  # fmt: skip
-    common = _template("scan_common.py.txt").substitute(form)
+    common = rendering.template("scan_common.py.txt").substitute(form)
     entry = "cumprod" if scan.product else "cumsum"
     handed = [scan.x.name, scan.mask.name if scan.mask else "None"]
     return filled(template, graph, entry, f"{entry}: {idea}", handed, knobs, common=common)
