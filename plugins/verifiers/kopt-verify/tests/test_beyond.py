@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kopt.model.kernel_file import parse_kernel
-from kopt.model.problem import InputSpec
+from kopt.model.problem import InputSpec, Problem, ReferenceSource
 from kopt.model.verification import Status
 from kopt.testing.problems import function_problem
 from kopt_verify import Verify
-from kopt_verify.beyond import primes, resizings
+from kopt_verify.beyond import changeable, elements, elements_at, primes, resizings, small_extents
+from kopt_verify.shapes import changes
 
 ROWS, COLS = 40, 96
 NORM = function_problem(
@@ -233,6 +238,58 @@ def test_other_extents_are_new_and_small_where_there_is_no_room():
         assert all(set(each) == set(extents) and each != extents for each in found)
     for each in resizings(extents, room=0.5):
         assert sum(extent >= 4095 for extent in each.values()) <= 1
+
+
+CUBES = ReferenceSource(
+    kind="kernelbench",
+    source=(
+        "import torch\n\nclass Model(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.conv = torch.nn.Conv3d(3, 8, 3)\n"
+        "    def forward(self, x):\n        return self.conv(x)\n\n"
+        "def get_inputs():\n    return [torch.rand(4, 3, 24, 24, 24)]\n\n"
+        "def get_init_inputs():\n    return []\n"
+    ),
+    entry="Model",
+)
+"""One extent is that of three axes."""
+
+
+def test_other_extents_of_several_axes_do_not_fill_the_memory(open_trials):
+    problem = Problem(name="cubes", format="kernelbench", reference=CUBES)
+    opened = open_trials(problem)
+    reference = opened.reference
+    name = problem.workloads[0].name
+    signature = reference.signature.workloads[name]
+    now = reference.extents(name)
+    assert now == {"4": 4, "3": 3, "24": 24}
+    assert changeable(reference, name) == {"4": 4, "24": 24}, "three channels are the weight's too"
+    assert elements_at(signature, now, now) == elements(reference, name)
+    assert elements_at(signature, now, {"24": 48}) == 8 * elements(reference, name)
+    assert elements_at(signature, now, primes(now)) > 1 << 26
+    trial = opened.of(parse_kernel("def kernel_function(x):\n    return x\n", "torch"))
+    found = [change.extents for change in changes(trial, name) if change.layout == "contiguous"]
+    assert found and all(set(each) <= {"4", "24"} for each in found)
+    assert small_extents(reference, name, enough=1 << 14) == {"4": 4, "24": 24}, "none is over 32"
+    assert all(elements_at(signature, now, each) <= 1 << 22 for each in found)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(2, 8192), min_size=1),
+    st.integers(1, 1 << 40),
+)
+def test_primes_are_made_smaller_until_they_fit(extents, most):
+    def fits(changed):
+        return prod(changed.values()) <= most
+
+    small = primes(extents, fits)
+    assert set(small) == set(extents)
+    if fits(primes(extents)):
+        assert small == primes(extents)
+    elif not fits(small):
+        assert max(small.values()) < 20, "nothing smaller is left"
+    order = sorted(extents, key=lambda name: (extents[name], name))
+    assert [small[name] for name in order] == sorted(small.values())
 
 
 LARGE = function_problem(

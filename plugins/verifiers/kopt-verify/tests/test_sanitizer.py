@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
+from kopt.errors import CandidateError
 from kopt.hooks import Hooks
 from kopt.model.kernel_file import parse_kernel
-from kopt.model.sanitizer import SanitizerFinding
+from kopt.model.sanitizer import SanitizerFinding, SanitizerReport
 from kopt.model.verification import Status
 from kopt.runs.builds import BuildCache
 from kopt.testing import records
@@ -19,6 +20,7 @@ from kopt.testing.trials import BACKENDS
 from kopt.testing.verifier import cpp_add, torch_add
 from kopt.worker.candidate import WorkerContext
 from kopt.worker.segments import MappedMemory
+from kopt_verify.beyond import small_extents
 from kopt_verify.sanitizer import _fails, check_sanitizers
 from kopt_verify.stages import StageFailedError
 
@@ -101,6 +103,59 @@ def test_what_was_not_run_is_no_pass(trials, tmp_path, monkeypatch):
         result = check_sanitizers(trial, inputs)
     assert result.outcome == "not run"
     assert result.evidence.startswith("address, undefined, thread not run: the call's tensors")
+
+
+class Refuses:
+    """A trial that takes its own inputs only; it notes what it was run on."""
+
+    def __init__(self, trial, own, refusal):
+        self._trial, self._own, self._refusal = trial, own, refusal
+        self.ran_on = []
+
+    def __getattr__(self, name):
+        return getattr(self._trial, name)
+
+    def sanitize(self, inputs):
+        self.ran_on.append(inputs)
+        if inputs is self._own:
+            return SanitizerReport(ran=("memcheck",), seconds=1.0)
+        if isinstance(self._refusal, CandidateError):
+            raise self._refusal
+        return self._refusal
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        CandidateError(Status.UNSUPPORTED, "not that shape"),
+        SanitizerReport(skipped={"memcheck": "the call did not return under it"}, seconds=1.0),
+    ],
+    ids=["unsupported", "failed"],
+)
+@pytest.mark.parametrize("large", [False, True])
+def test_who_refuses_smaller_inputs_is_run_on_its_own(
+    trials, tmp_path, monkeypatch, refusal, large
+):
+    if large:
+        monkeypatch.setattr("kopt_verify.beyond._MOST_ELEMENTS", {"cpu": 1})
+    with bound(trials, cpp_add(ADD), tmp_path) as (trial, own):
+        small = trial.reference.inputs(own.workload, 6, "native")
+        refusing = Refuses(trial, own, refusal)
+        with closing(small):
+            result = check_sanitizers(refusing, small, own)
+    assert refusing.ran_on == ([small] if large else [small, own])
+    assert result.outcome == ("not run" if large else "pass")
+
+
+def test_a_device_is_given_less_than_other_looks(trials, tmp_path):
+    with bound(trials, cpp_add(ADD), tmp_path) as (trial, inputs):
+        reference = trial.reference
+        extents = reference.extents(inputs.workload)
+        assert small_extents(reference, inputs.workload) == {}
+        few = small_extents(reference, inputs.workload, enough=64)
+        assert few
+        assert set(few) == set(extents)
+        assert all(extents[name] % few[name] == 0 for name in few)
 
 
 def test_a_backend_without_sanitizers_is_named(trials, tmp_path):

@@ -101,6 +101,9 @@ class TorchReference:
             described = self._probed(drawn, state)
         except ProblemError:  # the reference has its own idea of what goes together
             return None
+        except torch.OutOfMemoryError:
+            self._trim()
+            return None
         if described is None:
             return None
         return TorchInputs(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from math import prod
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,7 @@ from kopt_verify.stages import StageFailedError, smoke
 from kopt_verify.standing import fits, taken
 
 if TYPE_CHECKING:
+    from kopt.model.problem import WorkloadSignature
     from kopt.model.reference import Change, InputSet, Reference
     from kopt.model.trial import Trial
 
@@ -31,6 +33,8 @@ _ENOUGH_ELEMENTS = 1 << 14
 by more than the rule allows for, from one honest order of summation to another."""
 _SMALLEST = 32
 _PRIMES = (17, 37, 67, 131, 257, 521, 1031, 2053, 4099)
+_SMALLER = (2, 3, 5, 7, 11, 13, 19, 23, 29, 31, 43, 53, 89, 107, 173, 211, 347, 691)
+"""What extents that would give too many elements are made instead, and the primes above."""
 
 
 @dataclass(frozen=True)
@@ -122,42 +126,98 @@ def elements(reference: Reference, workload: str) -> int:
     return sum(tensor.elements for tensor in [*tensors, *signature.outputs])
 
 
-def small_extents(reference: Reference, workload: str) -> dict[str, int]:
+def small_extents(reference: Reference, workload: str, *, enough: int = 0) -> dict[str, int]:
     """Return smaller extents for a look at values, or none where the workload's own are small.
 
     The largest is halved, again and again, as long as it is even: a kernel that is made for
-    multiples of a vector or a block then still takes them.
+    multiples of a vector or a block then still takes them. ``enough``: how many elements arguments
+    and outputs may have, where it is another number than for values.
     """
-    total = elements(reference, workload)
-    if total <= most_elements(reference, workload):
+    if elements(reference, workload) <= (enough or most_elements(reference, workload)):
         return {}
-    extents = dict(reference.extents(workload))
-    while total > _ENOUGH_ELEMENTS:
+    signature = reference.signature.workloads[workload]
+    now = changeable(reference, workload)
+    extents = dict(now)
+    while elements_at(signature, now, extents) > (enough or _ENOUGH_ELEMENTS):
         even = [name for name, extent in extents.items() if not extent % 2 and extent > _SMALLEST]
         if not even:
             break
         name = max(even, key=lambda each: extents[each])
         extents[name] //= 2
-        total //= 2
     return extents
 
 
-def primes(extents: dict[str, int]) -> dict[str, int]:
-    """Return other extents, prime and in the same order; none is larger than 8 times the old."""
+def changeable(reference: Reference, workload: str) -> dict[str, int]:
+    """Return the extents that may be others: not those that parameters and buffers have too.
+
+    All of them where nothing else is left.
+    """
+    extents = reference.extents(workload)
+    state = [
+        a.tensor.shape for a in reference.signature.workloads[workload].arguments
+        if a.tensor and a.kind == "state"
+    ]  # fmt: skip
+    fixed = {extent for shape in state for extent in shape}
+    return {n: extent for n, extent in extents.items() if extent not in fixed} or dict(extents)
+
+
+def elements_at(
+    signature: WorkloadSignature, now: Mapping[str, int], changed: Mapping[str, int]
+) -> int:
+    """Return about how many elements arguments and outputs have at other extents than ``now``.
+
+    Every axis as long as an extent is taken to be that one, and outputs to grow as arguments do.
+    """
+    longer = {now[name]: 0 for name in changed}
+    for name, extent in changed.items():
+        longer[now[name]] = max(longer[now[name]], extent)
+    shapes = [a.tensor.shape for a in signature.arguments if a.tensor and a.kind == "tensor"]
+    before = sum(map(prod, shapes))
+    after = sum(prod(longer.get(extent, extent) for extent in shape) for shape in shapes)
+    outputs = sum(tensor.elements for tensor in signature.outputs)
+    return after + outputs * after // max(before, 1)
+
+
+def primes(
+    extents: dict[str, int], fits: Callable[[dict[str, int]], bool] = lambda changed: True
+) -> dict[str, int]:
+    """Return other extents, prime and in the same order; none is larger than 8 times the old.
+
+    ``fits``: whether they may be so large; else the largest are made smaller, as far as that goes:
+    an extent may be that of several axes.
+    """
     order = sorted(extents, key=lambda name: (extents[name], name))
-    return {
+    found = {
         name: next((p for p in reversed(_PRIMES[: place + 3]) if p <= 8 * extents[name]), _PRIMES[0])
         for place, name in enumerate(order)
     }  # fmt: skip
+    smaller = sorted({*_PRIMES, *_SMALLER})
+    while not fits(found):
+        largest = max(order, key=lambda name: (found[name], extents[name]))
+        below = [p for p in smaller if p < found[largest] and p not in found.values()]
+        if not below:
+            break
+        found[largest] = below[-1]
+    return dict(zip(order, sorted(found.values()), strict=True))
 
 
-def resizings(extents: dict[str, int], *, room: float) -> Iterator[dict[str, int]]:
-    """Yield other extents, the most telling first.
+def resizings(
+    extents: dict[str, int],
+    *,
+    room: float,
+    fits: Callable[[dict[str, int]], bool] = lambda changed: True,
+) -> Iterator[dict[str, int]]:
+    """Yield other extents that fit, the most telling first.
 
     ``room``: by what factor the elements may grow; where that is below 1, extents that are not the
     ones looked at become small primes.
     """
-    small = primes(extents)
+    yield from filter(fits, _resizings(extents, primes(extents, fits), room))
+
+
+def _resizings(
+    extents: dict[str, int], small: dict[str, int], room: float
+) -> Iterator[dict[str, int]]:
     base = extents if room >= 1.2 else small
     if room >= 1.2:
         yield {name: extent - 1 for name, extent in extents.items()}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kopt.model.reference import Change
 from kopt.model.verification import StageResult
-from kopt_verify.beyond import best_distribution, small_extents
+from kopt_verify.beyond import best_distribution, changeable, small_extents
 from kopt_verify.stages import StageFailedError
 
 if TYPE_CHECKING:
@@ -52,5 +52,5 @@ def _changes(trial: Trial, workload: str) -> Iterator[Change]:
         name = f"every integer and boolean at its {content}"
         small = small_extents(reference, workload)
         yield Change(name, small, content=content, distribution=how)
-    for name in list(reference.extents(workload))[:_MOST_EMPTY]:
+    for name in list(changeable(reference, workload))[:_MOST_EMPTY]:
         yield Change(f"{name}=0", {name: 0}, distribution=how)

@@ -14,7 +14,9 @@ from kopt.model.verification import StageResult
 from kopt_verify.beyond import (
     Look,
     best_distribution,
+    changeable,
     elements,
+    elements_at,
     most_elements,
     resizings,
     small_extents,
@@ -74,11 +76,18 @@ def changes(trial: Trial, workload: str) -> Iterator[Change]:
     """Yield the changes to look at: other extents, then layouts (at small extents if need be)."""
     reference = trial.reference
     distribution = best_distribution(reference)
-    extents = dict(list(reference.extents(workload).items())[:_MOST_EXTENTS])
-    room = most_elements(reference, workload) / max(elements(reference, workload), 1)
+    extents = dict(list(changeable(reference, workload).items())[:_MOST_EXTENTS])
+    signature = reference.signature.workloads[workload]
+    total = elements(reference, workload)
+    most = max(most_elements(reference, workload), total)
+    room = most_elements(reference, workload) / max(total, 1)
     if extents:
         seen = []
-        for wanted in resizings(extents, room=room):
+
+        def fits(changed: dict[str, int]) -> bool:
+            return elements_at(signature, extents, changed) <= most
+
+        for wanted in resizings(extents, room=room, fits=fits):
             changed = {n: e for n, e in wanted.items() if e != extents[n]}
             if changed and changed not in seen:
                 seen.append(changed)

@@ -116,7 +116,7 @@ class Verify:
             yield check_origin(trial, inputs, beyond)
             if self.options.sanitizers:
                 with small_inputs(trial, inputs) as small:
-                    yield check_sanitizers(trial, small)
+                    yield check_sanitizers(trial, small, inputs)
 
     @kopt.hookimpl
     def kopt_recheck(self, trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult | None:
