@@ -119,3 +119,10 @@ def test_an_opening_that_takes_all_the_time_still_leaves_a_first_look(tmp_path):
 def test_other_budgets_hold_from_the_beginning(tmp_path):
     found = run(tmp_path, Device({1: (2.0, 2.0), 2: (1.5, 1.5)}), Budget(trials=1))
     assert found.trials == {"correct": 1}
+
+
+def test_why_nothing_was_confirmed_is_in_the_reason(tmp_path):
+    found = run(tmp_path, Device({1: (2.0, 0.0), 2: (1.5, 0.0), 3: (1.4, 0.0)}))
+    assert "; the fastest 3 were not confirmed: wrong: " in found.reason
+    held = run(tmp_path, Device({1: (2.0, 0.0), 2: (0.9, 0.9)}))
+    assert "not confirmed" not in held.reason, "one of them was"

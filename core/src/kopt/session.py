@@ -38,6 +38,7 @@ from kopt.stages.judging import Diagnoser
 from kopt.stages.proposing import propose
 
 _MOST_CONFIRMATIONS = 3
+_MOST_SAID = 300
 SETTLE_SECONDS = 30.0
 """How long a run that has ended waits for what its language model is still writing, to count it."""
 
@@ -90,8 +91,8 @@ class Session:
         try:
             self._open()
             reason = self._search()
-            best = self._confirm()
-            return self._finish(best, reason)
+            best, unconfirmed = self._confirm()
+            return self._finish(best, reason + unconfirmed)
         except KeyboardInterrupt:
             return self._end("interrupted", "interrupted; go on with `kopt resume`", None)
         except (RunPausedError, _ModelStoppedError) as error:
@@ -219,12 +220,13 @@ class Session:
         self._reporter.evaluated(evaluation, self.history.best())
         self._hooks.kopt_candidate_evaluated(evaluation)
 
-    def _confirm(self) -> Evaluation | None:
-        """Return the fastest candidate that holds in a fresh process with new seeds.
+    def _confirm(self) -> tuple[Evaluation | None, str]:
+        """Return the fastest candidate that holds in a fresh process with new seeds, or why none does.
 
         Where it holds and is no improvement, slower ones are tried only if they seemed to be one.
         """
         first: Evaluation | None = None
+        failed: list[Evaluation] = []
         for evaluation in self.history.ranked()[:_MOST_CONFIRMATIONS]:
             if first is not None and not _improved(evaluation):
                 break
@@ -233,9 +235,11 @@ class Session:
             self._write(Confirmed(evaluation=confirmed))
             if confirmed.measured:
                 if _improved(confirmed):
-                    return confirmed
+                    return confirmed, ""
                 first = first or confirmed
-        return first
+            else:
+                failed.append(confirmed)
+        return first, "" if first or not failed else _unconfirmed(failed)
 
     def _finish(self, best: Evaluation | None, reason: str) -> Run:
         status: RunStatus = "improved" if best and _improved(best) else "not-improved"
@@ -300,6 +304,14 @@ def _improved(evaluation: Evaluation) -> bool:
     """Whether it beats every baseline by more than the noise."""
     measurement = evaluation.measurement
     return measurement is not None and all(map(measurement.beats, measurement.speedup))
+
+
+def _unconfirmed(failed: Sequence[Evaluation]) -> str:
+    """Say what became of the fastest candidates in a fresh process, for the end of a reason."""
+    first = failed[0]
+    what = "the fastest candidate was" if len(failed) == 1 else f"the fastest {len(failed)} were"
+    said = " ".join(first.detail.split())[:_MOST_SAID]
+    return f"; {what} not confirmed: {first.status}{': ' if said else ''}{said}"
 
 
 def _mean_copy(opening: Opening) -> float:

@@ -307,3 +307,39 @@ def test_one_that_is_interrupted_does_not_lose_those_beside_it(bench: Bench) -> 
     assert outcome.interrupted
     assert ids(bench.record) == ["2", "3"]
     assert ids(bench(bench.made.Solver(), jobs=2).record) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_lacked_memory_beside_others_is_run_again_alone(bench: Bench, jobs: int) -> None:
+    tries: list[int] = []
+
+    class Crowded(bench.made.Solver):  # type: ignore[misc, name-defined]
+        def __call__(self, problem: Any, *arguments: Any) -> Any:
+            size = problem.inputs[0].shape[0] // 1024
+            tries.append(size)
+            if tries.count(2) == 1 and size == 2:
+                raise ProblemError("it does not fit: CUDA out of memory")
+            return super().__call__(problem, *arguments)
+
+    outcome = bench(Crowded(), jobs=jobs)
+    assert sorted(tries) == ([1, 2, 3] if jobs == 1 else [1, 2, 2, 3])
+    assert ids(bench.record) == ["1", "2", "3"]
+    assert bench.record.rows[1].verdict == ("failed" if jobs == 1 else "improved")
+    assert bench.record == outcome.record
+
+
+@pytest.mark.parametrize(
+    ("changed", "short"),
+    [
+        ({}, False),
+        ({"trials": {"correct": 2, "oom": 1}}, True),
+        ({"failed_baselines": {"vendor": "OutOfMemoryError: CUDA out of memory."}}, True),
+        ({"failed_baselines": {"vendor": "wrong: 3x of the error"}}, False),
+        ({"reason": "it does not fit: CUDA out of memory. Tried to"}, True),
+    ],
+)
+def test_a_row_says_whether_memory_was_short(
+    made: Any, changed: dict[str, Any], short: bool
+) -> None:
+    row = made.row(1).model_copy(update=changed)
+    assert row.short_of_memory is short

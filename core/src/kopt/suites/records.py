@@ -12,6 +12,7 @@ from kopt.errors import RunStoreError
 from kopt.model.device import Device, DeviceKind
 from kopt.model.measurement import Interval, Measurement
 from kopt.model.record import Record
+from kopt.model.verification import Status
 from kopt.runs.files import finite, write_atomically
 
 SCHEMA = 1
@@ -84,6 +85,14 @@ class Row(Record):
     def count(self) -> int:
         """Candidates in all."""
         return sum(self.trials.values())
+
+    @property
+    def short_of_memory(self) -> bool:
+        """Whether it, a baseline or a candidate ended for lack of memory."""
+        said = [self.reason, *self.failed_baselines.values()]
+        return bool(self.trials.get(Status.OOM)) or any(
+            "out of memory" in text.lower() for text in said
+        )
 
 
 class Planned(Record):

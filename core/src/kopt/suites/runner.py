@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
@@ -107,7 +107,8 @@ def run_suite(
     :param numbers: which problems; None: all.
     :param again: ids whose rows make way, or ``failed``: all that failed.
     :param device: where it runs, if that is known already.
-    :param jobs: problems at a time; for more than one, ``solving`` is called by threads.
+    :param jobs: problems at a time; for more than one, ``solving`` is called by threads, and what
+        lacked memory beside others is run again alone.
     Raises KoptError where nothing can be run, or where the record belongs to other settings or
     another device.
     """
@@ -134,37 +135,49 @@ def _go_on(
     solving: Solve,
     jobs: int,
 ) -> SuiteOutcome:
-    done, before = {row.id for row in record.rows}, record
-    left = [(n, each) for n, each in enumerate(chosen, start=1) if each.id not in done]
-
-    def outcome(turn: tuple[int, SuiteProblem]) -> Row | None:
-        return _outcome(turn[1], f"{turn[0]}/{len(chosen)}", before, told, solving)
-
+    done = {row.id for row in record.rows}
+    left = {each.id: (n, each) for n, each in enumerate(chosen, start=1) if each.id not in done}
     interrupted = False
-    with closing(_in_turn(outcome, left, jobs)) as rows:
-        for row in rows:
-            if row is None:
-                interrupted = True
-                if jobs == 1:
-                    break
+
+    def solved(ids: Iterable[str], jobs: int) -> None:
+        nonlocal record, interrupted
+        before = record
+
+        def outcome(which: str) -> Row | None:
+            number, each = left[which]
+            return _outcome(each, f"{number}/{len(chosen)}", before, told, solving)
+
+        with closing(_in_turn(outcome, list(ids), jobs)) as rows:
+            for row in rows:
+                if row is None:
+                    interrupted = True
+                    if jobs == 1:
+                        break
+                    continue
+                record = record.with_row(row)
+                write_suite(file, record)
+                told.ended(row)
+
+    solved(left, jobs)
+    if jobs > 1:  # what lacked memory may have lacked what others held
+        for row in record.rows:
+            if interrupted or row.id not in left or not row.short_of_memory:
                 continue
-            record = record.with_row(row)
+            record = without(record, chosen, [row.id])
             write_suite(file, record)
-            told.ended(row)
+            solved([row.id], 1)
     return SuiteOutcome(record, interrupted)
 
 
 def _in_turn(
-    outcome: Callable[[tuple[int, SuiteProblem]], Row | None],
-    turns: Sequence[tuple[int, SuiteProblem]],
-    jobs: int,
+    outcome: Callable[[str], Row | None], which: Sequence[str], jobs: int
 ) -> Generator[Row | None, None, None]:
     """Yield outcomes as they come: of one problem after another, or of several at a time."""
     if jobs == 1:
-        yield from map(outcome, turns)
+        yield from map(outcome, which)
         return
     with ThreadPoolExecutor(max_workers=jobs) as threads:
-        for done in as_completed([threads.submit(outcome, turn) for turn in turns]):
+        for done in as_completed([threads.submit(outcome, each) for each in which]):
             yield done.result()
 
 
