@@ -1,4 +1,4 @@
-"""Tests that share something slow run in one process, and no example has a deadline.
+"""Tests that share something slow run in one process, no example has a deadline, no GPU is needed.
 
 Files whose tests share something mark themselves with ``xdist_group``. pytest-xdist 3.8 puts the
 mark into a node id that pytest 9.2 no longer has, so that its own ``loadgroup`` treats every test
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from kopt.machine import gpu_names
+
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
@@ -27,6 +29,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 settings.register_profile("kopt", deadline=None)
 settings.load_profile("kopt")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked ``gpu`` where there is none."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not gpu_names():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 @functools.cache

@@ -107,7 +107,7 @@ def compare(judge: Judge, subject: Candidate, other: Candidate, times: int) -> l
         workload = judge.timing.workloads[0]
         timed = []
         for process, candidate in zip(processes, (subject, other), strict=True):
-            build, _ = judge.build_in(process, candidate)
+            build = judge.build_in(process, candidate).build
             trial = judge.trial(process, candidate, build, "search")
             timed.append(TimedTrial(trial, judge.timing.of(workload.name)))
         found = [

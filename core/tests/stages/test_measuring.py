@@ -51,10 +51,12 @@ class Clock:
         self._warm, self._fixed = warm, fixed
         self.most_launches = most
         self.blocks: list[int] = []
+        self.walled = 0
         self.warm_blocks = 0
 
-    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
+    def block(self, launches: int, *, warm: bool = False, walled: bool = True) -> BlockTime:
         self.blocks.append(launches)
+        self.walled += walled
         self.warm_blocks += warm
         self._log.append(self._name)
         counted = launches / self._warm if warm else launches
@@ -121,6 +123,15 @@ def test_every_sample_is_kept():
     timed = [(1.0 + n / 1000) for n, count in enumerate(subject.blocks, 1)][-9:]
     assert list(found.pairs[0].samples_ms) == pytest.approx(timed)
     assert subject.blocks[-9:] == [launches] * 9
+
+
+def test_the_judges_clock_is_asked_about_the_subject_alone():
+    """Each clock takes a run of its own; a baseline runs no candidate's code."""
+    subject, eager = Clock(0.5, device=0.4), Clock(2.0, device=1.5)
+    found = measure(subject, {"eager": eager})
+    assert (subject.walled, eager.walled) == (PLAN.blocks, 0)
+    assert found.call_ms == pytest.approx(0.5)
+    assert found.pairs[0].speedup.median == pytest.approx(1.5 / 0.4)
 
 
 def test_parties_are_interleaved_in_random_order():

@@ -14,7 +14,7 @@ from kopt.model.problem import Problem
 from kopt.model.reference import InputSet
 from kopt.testing.plain import PlainReference
 from kopt.testing.plain_problem import double
-from kopt.testing.processes import eventually, marked
+from kopt.testing.processes import ending, eventually, marked
 from kopt.worker.client import LocalEvaluator
 from kopt.worker.pool import ProcessRecipe
 from kopt.worker.process import CandidateProcess
@@ -51,6 +51,13 @@ def plugins(distributions: Any, monkeypatch: pytest.MonkeyPatch, marker: str) ->
     for process in marked(marker):
         process.kill()
     assert gone, f"processes were left behind: {left}"
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[[], set[int]]]:
+    """The processes of a test, which end with it."""
+    with ending() as started:
+        yield started
 
 
 @pytest.fixture

@@ -7,15 +7,13 @@ import pytest
 from kopt.model.reference import InputSet
 from kopt.testing.plain_problem import candidate as plain
 from kopt.testing.plain_problem import right
-from kopt.worker import family
 from kopt.worker.compiling import AheadCompiler
 from kopt.worker.pool import ProcessRecipe
 
 
 @pytest.fixture
-def compiler(recipe: ProcessRecipe):
-    yield AheadCompiler(recipe, "sm_90", 2, 2.0)
-    family.end_all()
+def compiler(recipe: ProcessRecipe, started):
+    return AheadCompiler(recipe, "sm_90", 2, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -28,15 +26,14 @@ def compiler(recipe: ProcessRecipe):
     ],
     ids=["no-compiler", "syntax", "dies", "hangs"],
 )
-def test_what_fails_is_told_where_it_counts(compiler, source, inputs: InputSet):
+def test_what_fails_is_told_where_it_counts(compiler, started, source, inputs: InputSet):
     compiler.compile(source, [inputs.call])
     compiler.compile(right(2), [inputs.call])
-    assert len(family.living) <= 2
+    assert len(started()) <= 2
 
 
-def test_no_more_processes_than_workers(recipe: ProcessRecipe, inputs: InputSet):
+def test_no_more_processes_than_workers(recipe: ProcessRecipe, started, inputs: InputSet):
     compiler = AheadCompiler(recipe, "sm_90", 1, 2.0)
     for number in range(3):
         compiler.compile(right(number), [inputs.call])
-    assert len(family.living) == 1
-    family.end_all()
+    assert len(started()) == 1

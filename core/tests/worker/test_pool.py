@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import psutil
@@ -15,15 +15,15 @@ from kopt.model.verification import Status
 from kopt.testing.plain_problem import candidate as plain
 from kopt.testing.plain_problem import right
 from kopt.testing.processes import eventually
-from kopt.worker import family
 from kopt.worker.pool import ProcessPool, ProcessRecipe
 from kopt.worker.process import CandidateProcess
 
+Started = Callable[[], set[int]]
+
 
 @pytest.fixture
-def pool(recipe: ProcessRecipe) -> Iterator[ProcessPool]:
-    yield ProcessPool(recipe, 1)
-    family.end_all()
+def pool(recipe: ProcessRecipe, started: Started) -> ProcessPool:
+    return ProcessPool(recipe, 1)
 
 
 def build(process: CandidateProcess, candidate: Candidate) -> None:
@@ -106,18 +106,18 @@ def test_no_more_than_its_size_at_a_time(pool: ProcessPool) -> None:
     thread.join()
 
 
-def test_the_spare_is_started_ahead(pool: ProcessPool) -> None:
+def test_the_spare_is_started_ahead(pool: ProcessPool, started: Started) -> None:
     pool.prestart()
-    (ahead,) = family.living
+    (ahead,) = started()
     with pool.process() as process:
         assert process.pid == ahead
 
 
 def test_plugins_that_do_not_load_are_no_candidates_fault(
-    recipe: ProcessRecipe,
+    recipe: ProcessRecipe, started: Started
 ) -> None:
     broken = replace(recipe, plugins=[("backend", "nobody:nothing", {})])
     with pytest.raises(WorkerError, match="nobody"), ProcessPool(broken, 1).process():
         pass
-    assert not family.living
+    assert not started()
     assert not [c for c in psutil.Process().children() if "kopt.worker.candidate" in c.cmdline()]

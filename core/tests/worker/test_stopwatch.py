@@ -23,7 +23,7 @@ class Clocks:
     def __init__(self, wall: float, device: float, traced: float | None = None) -> None:
         self.wall, self.device, self.traced = wall, device, traced
 
-    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
+    def block(self, launches: int, *, warm: bool = False, walled: bool = True) -> BlockTime:
         return BlockTime(self.wall * launches, self.device * launches)
 
     def traced_ms(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -44,12 +45,27 @@ class BoundCall(Protocol):
         ...
 
 
+class DeviceTurns(Protocol):
+    """Who may use the device: others measure on it while nobody works there."""
+
+    def working(self) -> AbstractContextManager[object]:
+        """Use the device beside other work; nothing is measured meanwhile. May be entered again."""
+        ...
+
+    def resting(self) -> AbstractContextManager[None]:
+        """Let measurements through, in the midst of work, while something else takes its time."""
+        ...
+
+
 @runtime_checkable
 class Executable(Protocol):
     """A built candidate, in a candidate process.
 
     It may also have ``origin(bound: BoundCall) -> Origin`` (kopt.model.origin): run a bound call
     under observation and say whose compute it used. Without it the origin stage is not run.
+
+    It may also have ``start_tracer() -> None``: load what observing and tracing take, seconds for
+    a process's first time; nothing runs on the device. Without it they take so much longer.
 
     It may also have ``sanitize(bound: BoundCall) -> SanitizerReport`` (kopt.model.sanitizer): run a
     bound call in an instrumented build, within SANITIZER_SECONDS, and say what its tools found and
@@ -59,6 +75,11 @@ class Executable(Protocol):
     It may also have ``timeline(bound: BoundCall, calls: int) -> Timeline | None`` (kopt.model.probe):
     trace the kernels of warm calls, with their times; None where this device has no tracer. Without
     it no kernel is timed on its own.
+
+    It may also have ``first_launch(bound: BoundCall, turns: DeviceTurns) -> None``: launch a bound
+    call for the first time and wait for it, with the device in turns: it is let go of while the
+    launch compiles. Raises CandidateError. Without it, what compiles at its first launch has the
+    device to itself meanwhile.
 
     It may also have ``ahead_of_time(call: CallSpec) -> list[Record]``: compile what a call would
     launch for the context's architecture, from shapes alone, and return what each kernel uses:

@@ -50,7 +50,7 @@ class BlockTime:
     """One block of launches."""
 
     wall_ms: float
-    """Judge's clock, without the cost of an empty order."""
+    """Judge's clock, without the cost of an empty order; where that was not asked for, the device's."""
     device_ms: float | None
     """The device's own clock, as reported; None where it has none."""
 
@@ -58,8 +58,12 @@ class BlockTime:
 class Subject(Protocol):
     """Something whose launches can be timed on one workload."""
 
-    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
-        """Run that many launches over rotating inputs, or on the same ones. Raises CandidateError."""
+    def block(self, launches: int, *, warm: bool = False, walled: bool = True) -> BlockTime:
+        """Run that many launches over rotating inputs, or on the same ones. Raises CandidateError.
+
+        ``walled``: whether the judge's clock is wanted too where the device has one, which takes a
+        second run.
+        """
         ...
 
     @property
@@ -79,7 +83,7 @@ class ByJudge:
         """As the subject's."""
         return self._subject.most_launches
 
-    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
+    def block(self, launches: int, *, warm: bool = False, walled: bool = True) -> BlockTime:
         """Run the block; its device time is left out. Raises CandidateError."""
         return BlockTime(self._subject.block(launches, warm=warm).wall_ms, None)
 
@@ -112,7 +116,7 @@ class _Samples:
 
 def calibrate(subject: Subject, block_ms: float) -> int:
     """Warm up and return how many launches fill a block of ``block_ms``."""
-    subject.block(1)
+    subject.block(1, walled=False)
     launches, most = 1, min(subject.most_launches, MOST_LAUNCHES)
     while launches < most:
         spent = _spent(subject, launches)
@@ -125,7 +129,7 @@ def calibrate(subject: Subject, block_ms: float) -> int:
 
 
 def _spent(subject: Subject, launches: int) -> float:
-    block = subject.block(launches)
+    block = subject.block(launches, walled=False)
     return block.wall_ms if block.device_ms is None else block.device_ms
 
 
@@ -150,7 +154,8 @@ def measure_workload(
         order = list(parties)
         rng.shuffle(order)
         for name in order:
-            samples[name].add(parties[name].block(samples[name].launches))
+            launches = samples[name].launches
+            samples[name].add(parties[name].block(launches, walled=not name))
         if number == 2 and plan.hopeless and _fastest_ratio(samples) < plan.hopeless:
             break
     own = samples[""]
@@ -182,7 +187,7 @@ def _warm_ms(
     for _ in range(_FURTHER_BLOCKS):
         for name, party in parties.items():
             launches = max(2, samples[name].launches)
-            block = party.block(launches, warm=True)
+            block = party.block(launches, warm=True, walled=False)
             spent = block.wall_ms if block.device_ms is None else block.device_ms
             found[name].append(spent / launches)
     return {name: statistics.median(times) for name, times in found.items()}

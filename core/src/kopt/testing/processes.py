@@ -1,13 +1,15 @@
-"""Finds the processes that a test left behind."""
+"""Finds the processes that a test left behind, and ends those that it started."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
+
+from kopt.worker import family
 
 
 def marked(marker: str) -> list[psutil.Process]:
@@ -34,3 +36,21 @@ def eventually(check: Callable[[], bool], seconds: float = 15.0) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+@contextmanager
+def ending() -> Iterator[Callable[[], set[int]]]:
+    """Lend a function that returns the candidate processes started within; they end with it.
+
+    Those that were there before belong to other tests of this process, and live on.
+    """
+    before = set(family.living)
+
+    def started() -> set[int]:
+        return set(family.living) - before
+
+    try:
+        yield started
+    finally:
+        for pid in started():
+            family.living[pid]()

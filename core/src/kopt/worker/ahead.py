@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
     from kopt.model.evaluation import Build
     from kopt.model.values import CallSpec
+    from kopt.worker.judge import Built
     from kopt.worker.pool import ProcessRecipe
     from kopt.worker.process import CandidateProcess
 
@@ -35,14 +36,14 @@ class TargetBuild:
 
     def run(
         self,
-        build_in: Callable[[CandidateProcess, Candidate], tuple[Build, bool]],
+        build_in: Callable[[CandidateProcess, Candidate], Built],
         candidate: Candidate,
         call: CallSpec,
     ) -> Compiled:
         """Return what came of it; every failure of the candidate is in the answer."""
         process = self._recipe.ready(self._recipe.start())
         try:
-            build, _ = build_in(process, candidate)
+            build = build_in(process, candidate).build
             return self._compiled(process, build, {"key": candidate.id}, call.to_json())
         except CandidateError as error:
             return Compiled(target=self._target, status=error.status, fault=error.detail)

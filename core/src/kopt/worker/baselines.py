@@ -47,9 +47,9 @@ class _Standing:
     def most_launches(self) -> int:
         return self._timed.most_launches
 
-    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
+    def block(self, launches: int, *, warm: bool = False, walled: bool = True) -> BlockTime:
         with _as_lost():
-            return self._timed.block(launches, warm=warm)
+            return self._timed.block(launches, warm=warm, walled=walled)
 
 
 class BaselineBench:
@@ -110,10 +110,12 @@ class BaselineBench:
 
     def _admit(self, name: str, candidate: Candidate) -> Evaluation:
         process = self._process(bool(candidate.settings.get("pooled", False)))
-        build, _ = self._judge.build_in(process, candidate)
+        built = self._judge.build_in(process, candidate)
         # torch.compile builds at the first call
         patience = self._judge.build_seconds
-        trial = self._judge.trial(process, candidate, build, "search", more_seconds=patience)
+        trial = self._judge.trial(process, candidate, built.build, "search", more_seconds=patience)
+        if built.late and self._judge.reference.device.kind == "cuda":
+            self._judge.first_launches(trial)
         verdicts = self._judge.verifications(trial)
         wrong = [v for v in verdicts if v.status is not Status.CORRECT]
         if wrong:

@@ -26,6 +26,7 @@ from kopt.model.verification import Status
 from kopt.runs.builds import BuildCache
 from kopt.worker.channel import MOST_BYTES, Channel, ChannelClosedError
 from kopt.worker.cuda_profiler import cuda_profiling
+from kopt.worker.device_lock import DeviceLock
 from kopt.worker.limits import die_with_parent, limit_resources
 from kopt.worker.segments import MappedMemory
 
@@ -71,6 +72,7 @@ class CandidateServer:
             "collect": self._collect, "origin": self._origin, "sanitize": self._sanitize,
             "reset": self._reset, "ping": lambda order, fds: {}, "ahead": self._ahead,
             "listing": self._listing, "profiled": self._profiled, "timeline": self._timeline,
+            "first-launch": self._first_launch, "start-tracer": self._start_tracer,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -123,6 +125,7 @@ class CandidateServer:
         return {
             "build": executable.build.to_json(),
             "timeable": getattr(executable, "timeable", True),
+            "late": hasattr(executable, "first_launch"),
         }
 
     def _attach(self, order: Reply, fds: list[int]) -> Reply:
@@ -169,10 +172,24 @@ class CandidateServer:
             "build": self._executables[key].build.to_json(),
         }
 
+    def _first_launch(self, order: Reply, fds: list[int]) -> Reply:
+        """Have a call compile what it needs, with the device in turns, where the executable can."""
+        key, bound = self._calls[order["call_id"]]
+        launch, device = getattr(self._executables[key], "first_launch", None), self._context.device
+        if launch is not None and device is not None:
+            launch(bound, DeviceLock(Path(order["locks"]), device))
+        return {}
+
     def _collect(self, order: Reply, fds: list[int]) -> Reply:
         """Hand over what the last timed launch of a call gave."""
         _, bound = self._calls[order["call_id"]]
         return {"claim": bound.collect().to_json()}
+
+    def _start_tracer(self, order: Reply, fds: list[int]) -> Reply:
+        start = getattr(self._executables[order["key"]], "start_tracer", None)
+        if start is not None:
+            start()
+        return {}
 
     def _origin(self, order: Reply, fds: list[int]) -> Reply:
         """Say whose compute one call uses, where the executable can tell."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kopt.env import POOLED_ALLOCATOR
 from kopt.errors import CandidateError, ProblemError, WorkerError
@@ -41,6 +41,16 @@ _IMPORTED = frozenset({"torch"})
 """Languages whose build is an import: there is nothing to compile ahead."""
 BASELINES = "baselines"
 """The purpose of a process that baselines are built in; see kopt.hookspecs.kopt_warm_up."""
+
+
+class Built(NamedTuple):
+    """What a process says of a build."""
+
+    build: Build
+    timeable: bool
+    """Whether its times say anything: not where it is interpreted."""
+    late: bool
+    """Whether it compiles at its first launch, and can let go of the device meanwhile."""
 
 
 class Judge:
@@ -165,7 +175,7 @@ class Judge:
     def _built(
         self, process: CandidateProcess, candidate: Candidate, more_seconds: float
     ) -> ProcessTrial:
-        build, _ = self.build_in(process, candidate)
+        build = self.build_in(process, candidate).build
         return self.trial(process, candidate, build, "winner", more_seconds=more_seconds)
 
     def _retried(self, candidate: Candidate, *, fresh: bool, timed: bool = True) -> Evaluation:
@@ -194,13 +204,15 @@ class Judge:
         parts: dict[str, Any] = {"build": None, "verifications": ()}
         try:
             with self._pool.process(fresh=fresh) as process:
-                parts["build"], timeable = self.build_in(process, candidate)
+                built = self.build_in(process, candidate)
+                parts["build"] = built.build
                 with self._turn:
                     depth: Depth = "winner" if fresh else "search"
-                    trial = self.trial(process, candidate, parts["build"], depth)
-                    if not fresh and (twin := self._twins.of(candidate, parts["build"])):
+                    trial = self.trial(process, candidate, built.build, depth)
+                    if not fresh and (twin := self._twins.of(candidate, built.build)):
                         return twin
-                    result = self._judged(trial, parts, fresh=fresh, timed=timed and timeable)
+                    timed = timed and built.timeable
+                    result = self._judged(trial, parts, fresh=fresh, timed=timed)
                     process.judged(result.status)
                     if not fresh:
                         self._twins.add(result)
@@ -241,14 +253,32 @@ class Judge:
         """Deadline of a build."""
         return self._settings.build_seconds
 
-    def build_in(self, process: CandidateProcess, candidate: Candidate) -> tuple[Build, bool]:
+    def build_in(self, process: CandidateProcess, candidate: Candidate) -> Built:
         """Build in a process; the deadline starts when the device lets builds through."""
         with self._lock.building():
             reply = process.order(
                 "build", self._settings.build_seconds, candidate=candidate.to_json(),
                 key=candidate.id,
             )  # fmt: skip
-        return process.claim("build", reply, "build", Build), bool(reply.get("timeable"))
+        return Built(
+            process.claim("build", reply, "build", Build),
+            timeable=bool(reply.get("timeable")),
+            late=bool(reply.get("late")),
+        )
+
+    def first_launches(self, trial: ProcessTrial) -> None:
+        """Have a baseline launch once on each workload, with the device in turns.
+
+        What compiles at its first launch would keep others from measuring for as long.
+        """
+        for workload in self._settings.problem.workloads:
+            with self._lock.working():
+                inputs = self.reference.inputs(workload.name, secrets.randbits(31))
+            try:
+                trial.first_launch(inputs, self._settings.locks)
+                trial.release(inputs)
+            finally:
+                inputs.close()
 
     def trial(
         self,
@@ -269,6 +299,7 @@ class Judge:
             twin=lambda: self._twin(candidate, depth),
             instrumented=self._instrumented if self.reference.device.kind == "cuda" else None,
             ahead=lambda call: self._compiled_ahead(candidate, call),
+            resting=self._lock.resting,
         )  # fmt: skip
 
     def _compiled_ahead(self, candidate: Candidate, call: CallSpec) -> None:
@@ -291,7 +322,7 @@ class Judge:
         with ExitStack() as stack:
             with self._lock.resting():
                 process = stack.enter_context(self._pool.extra())
-                build, _ = self.build_in(process, candidate)
+                build = self.build_in(process, candidate).build
             yield self.trial(process, candidate, build, depth)
 
     def verifications(self, trial: ProcessTrial) -> tuple[Verification, ...]:

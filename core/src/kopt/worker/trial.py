@@ -6,7 +6,8 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, Literal
 
 from kopt.model.candidate import Candidate
@@ -46,11 +47,13 @@ class ProcessTrial:
         twin: Callable[[], AbstractContextManager[ProcessTrial]],
         instrumented: Callable[[Candidate, InputSet], SanitizerReport] | None = None,
         ahead: Callable[[CallSpec], None] | None = None,
+        resting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """``twin`` lends the same candidate in another process.
 
         ``instrumented`` runs it under the device's own sanitizer; where it is None, the executable
         is asked for an instrumented build. ``ahead`` compiles what a call launches, elsewhere.
+        ``resting`` lets measurements through while the process does what needs no device.
         """
         self.problem: Problem = reference.problem
         self.candidate = candidate
@@ -64,6 +67,7 @@ class ProcessTrial:
         self.twin = twin
         self._instrumented = instrumented
         self._ahead = ahead
+        self._resting = resting
         self.setup_ms: float | None = None
         """Wall clock of the first binding and call."""
 
@@ -106,6 +110,10 @@ class ProcessTrial:
         if self._ahead is not None:
             self._ahead(inputs.call)
 
+    def first_launch(self, inputs: InputSet, locks: Path) -> None:
+        """Launch what compiles at its first call; it takes the device's lock itself, in turns."""
+        self.order("first-launch", call_id=self.bind(inputs), locks=str(locks))
+
     def run(self, inputs: InputSet, launches: int = 1) -> CallClaim:
         """Launch, wait, and have the results put into ``inputs.outputs``."""
         start = time.perf_counter()
@@ -127,9 +135,15 @@ class ProcessTrial:
         reply = self.order("collect", call_id=self.bind(inputs))
         return self._process.claim("collect", reply, "claim", CallClaim)
 
+    def start_tracer(self) -> None:
+        """Have the process load what observing and tracing take; nothing runs on the device."""
+        self._process.order("start-tracer", _OBSERVING_SECONDS, key=self.candidate.id)
+
     def origin(self, inputs: InputSet) -> Origin | None:
         """Run once under observation; None where the backend cannot tell what a call uses."""
         call_id, seconds = self.bind(inputs), self._run_seconds + _OBSERVING_SECONDS
+        with self._resting():
+            self.start_tracer()
         reply = self._process.order("origin", seconds, call_id=call_id)
         if reply.get("origin", ...) is None:
             return None
@@ -189,21 +203,28 @@ class TimedTrial:
             return 1
         return _MOST_QUEUED if self._device_clock else 1_000_000
 
-    def block(self, launches: int, *, warm: bool = False) -> BlockTime:
-        """Run a block on the judge's clock, and on the device's where it has one.
+    def block(self, launches: int, *, warm: bool = False, walled: bool = True) -> BlockTime:
+        """Run a block on the device's clock where it has one, and on the judge's.
 
-        ``warm``: all of it on one input set, which is in the cache if it fits.
+        ``warm``: all of it on one input set, which is in the cache if it fits. ``walled``: where
+        there is a device's clock, whether the judge's is wanted too: each takes a run of its own.
         """
         if self._in_place:
             self._turn = (self._turn + 1) % len(self._calls)
-            self._inputs[self._turn].restore()
-        wall_ms, _ = self._order_ms(launches, device_clock=False, warm=warm)
         device_ms = None
         if self._device_clock:
-            if self._in_place:
-                self._inputs[self._turn].restore()
-            _, device_ms = self._order_ms(launches, device_clock=True, warm=warm)
+            _, device_ms = self._timed(launches, device_clock=True, warm=warm)
+            if device_ms is not None and not walled:
+                return BlockTime(device_ms, device_ms)
+        wall_ms, _ = self._timed(launches, device_clock=False, warm=warm)
         return BlockTime(max(wall_ms - self._empty_ms, 0.0), device_ms)
+
+    def _timed(
+        self, launches: int, *, device_clock: bool, warm: bool
+    ) -> tuple[float, float | None]:
+        if self._in_place:
+            self._inputs[self._turn].restore()
+        return self._order_ms(launches, device_clock=device_clock, warm=warm)
 
     def traced_ms(self) -> float | None:
         """Return what the kernels of one call take by a trace, made in another process.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import compileall
+from pathlib import Path
+
 import pytest
 
 from kopt.errors import CandidateError
@@ -10,6 +13,7 @@ from kopt.model.kernel_file import parse_kernel
 from kopt.model.problem import InputSpec
 from kopt.model.verification import Status
 from kopt_torch import TorchBackend
+from kopt_torch.backend import uncompiled
 from kopt_verify import Verify
 
 MODEL_NEW = """
@@ -67,6 +71,28 @@ def verdict(trials, source, language="torch"):
 
 def kernel(result, parameters="x"):
     return f"import torch\n\n\ndef kernel_function({parameters}):\n    {result}\n"
+
+
+# --- checks ---
+
+
+def test_a_package_without_bytecode_is_named(tmp_path, monkeypatch):
+    """uv leaves packages so, and no candidate process may write beside them."""
+    (tmp_path / "slow_to_import").mkdir()
+    (tmp_path / "slow_to_import" / "__init__.py").write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert uncompiled("slow_to_import") == tmp_path
+    compileall.compile_dir(tmp_path, quiet=1)
+    assert uncompiled("slow_to_import") is None
+    assert uncompiled("not_installed_at_all") is None
+
+
+@pytest.mark.parametrize(("place", "state"), [(None, "ok"), (Path("/site"), "warn")])
+def test_the_check_says_how_to_compile(monkeypatch, place, state):
+    monkeypatch.setattr("kopt_torch.backend.uncompiled", lambda package: place)
+    (row,) = TorchBackend(TorchBackend.Options()).kopt_check()
+    assert row.state == state
+    assert (place is None) or f"-m compileall -q -j 0 {place}" in row.fix
 
 
 # --- baselines ---

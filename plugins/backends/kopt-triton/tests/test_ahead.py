@@ -10,7 +10,7 @@ from kopt.model.kernel_file import parse_kernel
 from kopt.model.values import CallSpec, NamedValue, ScalarValue, TensorRef
 from kopt.model.verification import Status
 from kopt.testing.plain_problem import double
-from kopt.worker import family
+from kopt.testing.processes import ending
 from kopt.worker.compiling import AheadCompiler
 from kopt.worker.pool import ProcessRecipe
 
@@ -216,8 +216,9 @@ def test_processes_that_compile_ahead_fill_the_cache_of_those_that_run(tmp_path,
     vector = ((5000,), torch.float32)
     found = []
     for _ in range(2):
-        AheadCompiler(recipe, "sm_90", 1, 120.0).compile(candidate, [shapes_only(vector, vector)])
-        family.end_all()
+        with ending():
+            ahead = AheadCompiler(recipe, "sm_90", 1, 120.0)
+            ahead.compile(candidate, [shapes_only(vector, vector)])
         found.append({path for path in (tmp_path / "triton").rglob("*") if path.is_file()})
     assert [path.suffix for path in found[0]].count(".cubin") == 1
     assert found[1] == found[0]

@@ -44,6 +44,23 @@ def test_checks_name_triton_and_the_gpu():
     assert all(row.fix for row in rows.values() if row.state != "ok")
 
 
+def test_importing_torch_is_tried_once_for_the_same_versions(monkeypatch, tmp_path):
+    monkeypatch.setenv("KOPT_CACHE_DIR", str(tmp_path))
+    began = []
+    run = subprocess.run
+    monkeypatch.setattr(checks.subprocess, "run", lambda *a, **k: began.append(a) or run(*a, **k))
+    rows = [{row.name: row for row in TritonBackend().kopt_check()} for _ in range(2)]
+    assert len(began) == 1
+    assert rows[0] == rows[1]
+    (kept,) = tmp_path.glob("checks/*.json")
+    kept.write_text("[")  # damaged: it is tried again
+    assert {row.name: row for row in TritonBackend().kopt_check()} == rows[0]
+    assert len(began) == 2
+    monkeypatch.setattr(checks, "gpu_names", lambda: ("another GPU",))
+    list(TritonBackend().kopt_check())
+    assert len(began) == 3
+
+
 def test_a_missing_triton_is_one_red_row_with_its_fix(monkeypatch):
     monkeypatch.setattr(checks, "installed", lambda name: None)
     (row,) = TritonBackend().kopt_check()

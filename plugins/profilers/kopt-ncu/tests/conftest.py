@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kopt.machine import gpu_names
 from kopt.model.probe import Timeline, UnderTool
 from kopt_ncu.self_check import run
 
@@ -40,13 +39,6 @@ done
 code=$?
 {body}
 """
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    skip = pytest.mark.skip(reason="needs a CUDA device")
-    for item in items:
-        if HERE in item.path.parents and item.get_closest_marker("gpu") and not gpu_names():
-            item.add_marker(skip)
 
 
 class CommandProbe:

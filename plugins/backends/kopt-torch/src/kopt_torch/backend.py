@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from time import monotonic  # bound here: a candidate may replace what the module holds
 from typing import TYPE_CHECKING
 
@@ -46,7 +49,12 @@ class TorchBackend:
         except importlib.metadata.PackageNotFoundError:
             fix = "pip install torch (a CPU build where there is no GPU)"
             return [Check(name="torch", state="fail", detail="not installed", fix=fix)]
-        return [Check(name="torch", state="ok", detail=version)]
+        place = uncompiled("torch")
+        if place is None:
+            return [Check(name="torch", state="ok", detail=version)]
+        detail = f"{version}, without bytecode: every process of kopt's takes seconds to import it"
+        fix = f"{sys.executable} -m compileall -q -j 0 {place} (with uv: --compile-bytecode)"
+        return [Check(name="torch", state="warn", detail=detail, fix=fix)]
 
     @kopt.hookimpl
     def kopt_open_reference(self, problem: Problem, device: str) -> Reference | None:
@@ -92,6 +100,8 @@ class TorchBackend:
             return
         needed = "reference" if purpose == "reference" else "executable"
         importlib.import_module(f"kopt_torch.{needed}")
+        if purpose == "reference":
+            importlib.import_module("torch._dynamo")  # fake tensors, with which it is traced
         if purpose == "baselines" and self.options.compile:
             importlib.import_module("torch._inductor.compile_fx")
 
@@ -110,10 +120,12 @@ class TorchBackend:
         apply_precision(problem)
         start = monotonic()
         entry = load_entry(candidate, context.scratch())
+        executable = PythonExecutable
         if (mode := str(candidate.settings.get("baseline", ""))).startswith("torch.compile"):
-            from kopt_torch.compiled import compiled
+            from kopt_torch.compiled import CompiledExecutable, compiled
 
             entry = compiled(entry, tuned=mode.endswith("max-autotune"))
+            executable = CompiledExecutable
         elif mode.startswith("vendor"):
             from kopt_torch.vendor import switched
 
@@ -121,7 +133,16 @@ class TorchBackend:
         build = Build(
             backend="torch", binary_id=candidate.id, seconds=monotonic() - start, cached=False
         )
-        return PythonExecutable(build, entry, candidate.chosen)
+        return executable(build, entry, candidate.chosen)
+
+
+def uncompiled(package: str) -> Path | None:
+    """Return where a package lies that has no bytecode for this Python; it is not imported."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    compiled = Path(importlib.util.cache_from_source(spec.origin))
+    return None if compiled.exists() else Path(spec.origin).parent.parent
 
 
 def _baseline(problem: Problem, mode: str, *, pooled: bool) -> Candidate:

@@ -22,7 +22,7 @@ from kopt.model.values import (
 from kopt.model.verification import Status
 from kopt_torch.device_clock import behind_pause
 from kopt_torch.modules import ModuleCopies
-from kopt_torch.origin import observe
+from kopt_torch.origin import observe, start_tracing
 from kopt_torch.structure import flatten
 from kopt_torch.tensors import NAMES, OpenTensors
 from kopt_torch.timeline import trace
@@ -88,6 +88,12 @@ class PythonExecutable:
         if _on_gpu():
             with _as_candidate_error():
                 torch.cuda.synchronize()
+
+    def start_tracer(self) -> None:
+        """Have CUPTI loaded, which takes seconds; a CPU's observers need nothing."""
+        if _on_gpu():
+            with _as_candidate_error():
+                start_tracing()
 
     def origin(self, bound: BoundCall) -> Origin:
         """Observe a call, after one that compiles whatever it needs."""

@@ -88,12 +88,20 @@ class _Recorder(TorchDispatchMode):
         return result
 
 
+def start_tracing() -> None:
+    """Trace nothing on CUDA: a process's first trace takes seconds, its later ones do not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with profile(activities=[ProfilerActivity.CUDA]):
+            pass
+
+
 def observe(step: Callable[[], Any], device: str) -> Origin:
     """Run one call and return what it used; ``device`` is ``cpu`` or ``cuda``.
 
     The call should have run before: a first one also compiles and tunes. On CUDA the dispatcher is
-    asked for operators and CUPTI for kernels; a process's first trace takes seconds, and later
-    launches of that process may be slower.
+    asked for operators and CUPTI for kernels; a process's first trace takes seconds (see
+    ``start_tracing``), and later launches of that process may be slower.
     """
     recorder = _Recorder()
     events: list[Any] = []

@@ -8,9 +8,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
+from kopt.env import cache_folder, visible_gpu
+from kopt.machine import gpu_names
 from kopt.model.check import Check
+from kopt.model.record import content_id
+from kopt.runs.files import write_atomically
 
 _PROBE_SECONDS = 60
 _PROBE = """
@@ -48,13 +53,29 @@ def _triton_check() -> Check:
     return Check(name="triton", state="ok", detail=f"triton {found}")
 
 
-def _gpu_check() -> Check:
+def _probed() -> dict[str, str | None]:
+    """Return what a process finds that imports torch and triton, now or the last time.
+
+    That takes seconds, at every run of kopt's. What was found is kept for these versions and GPUs.
+    """
+    known = [sys.executable, installed("torch"), installed("triton"), *gpu_names(), visible_gpu()]
+    kept = cache_folder() / "checks" / f"triton-{content_id(json.dumps(known))}.json"
+    with suppress(OSError, ValueError):
+        return dict(json.loads(kept.read_bytes()))
     command = [sys.executable, "-c", _PROBE]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
+    )
+    found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(kept, json.dumps(found).encode())
+    return found
+
+
+def _gpu_check() -> Check:
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
-        )
-        found = json.loads(done.stdout.splitlines()[-1])
+        found = _probed()
     except subprocess.CalledProcessError as error:
         lines = error.stderr.strip().splitlines() or ["no message"]
         fix = "reinstall matching versions: pip install --upgrade torch triton"

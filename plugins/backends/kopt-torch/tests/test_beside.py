@@ -1,0 +1,116 @@
+"""torch.compile with the device in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from kopt.model.evaluation import Build
+from kopt.model.values import CallClaim
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch's own, as it is imported
+    from torch._inductor import compile_fx as inductor
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    from kopt_torch import beside
+    from kopt_torch.beside import compiling_beside
+    from kopt_torch.compiled import CompiledExecutable, compiled
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+class Turns:
+    """Keeps what was entered and left, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """As a lock that may be entered again."""
+        self.seen.append("works")
+        yield
+        self.seen.append("done")
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Others may measure."""
+        self.seen.append("rests")
+        yield
+        self.seen.append("goes on")
+
+
+class Call:
+    """A bound call of some function."""
+
+    def __init__(self, step: Callable[[], Any]) -> None:
+        self.launch = step
+
+    def collect(self) -> CallClaim:
+        """Nothing is looked at."""
+        raise AssertionError
+
+
+def _chain(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2.0).relu() + 1.0
+
+
+def test_it_rests_while_it_compiles_and_gives_the_same() -> None:
+    torch._dynamo.reset()
+    turns, x, got = Turns(), torch.randn(65), []
+    entry = compiled(_chain)
+    build = Build(backend="torch", binary_id="b", seconds=0.0)
+    executable = CompiledExecutable(build, entry, {})
+    executable.first_launch(Call(lambda: got.append(entry(x))), turns)
+    assert turns.seen[:2] == ["works", "rests"]
+    assert turns.seen[-2:] == ["goes on", "done"]
+    torch.testing.assert_close(got[0], _chain(x))
+    before = list(turns.seen)
+    entry(x)
+    assert turns.seen == before, "what was compiled knows nothing of turns"
+
+
+def test_everything_is_as_before_afterwards_whatever_happens() -> None:
+    compile_fx, benchmark = inductor.compile_fx, benchmarker.benchmark_gpu
+    with contextlib.suppress(ValueError), compiling_beside(Turns()):
+        assert inductor.compile_fx is not compile_fx
+        raise ValueError
+    assert inductor.compile_fx is compile_fx
+    assert benchmarker.benchmark_gpu == benchmark
+
+
+@pytest.mark.parametrize(
+    ("once", "mode", "expected"),
+    [(3.0, "min", "inductor's"), (35.0, "min", 35.0), (35.0, "all", [35.0])],
+)
+def test_each_timing_has_the_device_and_a_long_kernel_is_timed_once(
+    once: float, mode: str, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beside, "_once_ms", lambda call: once)
+    monkeypatch.setattr(benchmarker, "benchmark_gpu", lambda call, **k: "inductor's", raising=False)
+    turns = Turns()
+    with compiling_beside(turns):
+        assert benchmarker.benchmark_gpu(lambda: None, return_mode=mode) == expected
+    assert turns.seen == ["works", "done"]
+
+
+@pytest.mark.gpu
+def test_one_call_is_timed_on_the_device() -> None:
+    x = torch.ones(1 << 26, device="cuda")
+    assert 0.01 < beside._once_ms(lambda: x.mul_(1.0)) < 10.0
+
+
+@pytest.mark.gpu
+def test_max_autotune_takes_the_device_for_its_timings() -> None:
+    torch._dynamo.reset()
+    turns = Turns()
+    x = torch.randn(512, 512, device="cuda")
+    with turns.working(), compiling_beside(turns):
+        compiled(lambda a: a @ a, tuned=True)(x)
+    assert turns.seen.count("works") > 1
