@@ -55,7 +55,7 @@ def section(record: SuiteRecord) -> str:
     seconds = f"{record.settings.seconds:.0f} s"
     lines = [
         f"## {record.suite}, {record.dtype}, {record.device.name}", "",
-        f"{versions}; kopt {record.kopt}; {seconds} of search for each problem.", "",
+        f"{versions}; kopt {record.kopt}; at most {seconds} of search for each problem.", "",
         *summary_lines(summary_of(record)), "", *table(record.rows),
     ]  # fmt: skip
     if record.missing:

@@ -8,7 +8,7 @@ import pytest
 
 from kopt.errors import ConfigError
 from kopt.suites.joining import joined
-from kopt.suites.records import Planned, SuiteRecord
+from kopt.suites.records import Planned, SuiteRecord, SuiteSettings
 from kopt.testing.records import cpu, gpu
 
 
@@ -38,7 +38,8 @@ def test_what_is_still_to_be_run_stays_so(made: Any) -> None:
     ("change", "said"),
     [({"suite": "other"}, "different suites: made-up and other"),
      ({"dtype": "bfloat16"}, "different dtypes"),
-     ({"device": gpu()}, "different devices")],
+     ({"device": gpu()}, "different devices"),
+     ({"settings": SuiteSettings(seconds=60.0, seed=7)}, "different settings")],
 )  # fmt: skip
 def test_unlike_records_are_not_joined(made: Any, change: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -48,6 +49,12 @@ def test_unlike_records_are_not_joined(made: Any, change: dict[str, Any], said: 
 def test_two_devices_of_one_model_may_be(made: Any) -> None:
     other = cpu().model_copy(update={"uuid": "another"})
     assert len(joined([part(made, 1), part(made, 2, device=other)]).rows) == 2
+
+
+def test_the_largest_budget_of_the_parts_is_told(made: Any) -> None:
+    longer = SuiteSettings(seconds=90.0)
+    assert joined([part(made, 1, settings=longer), part(made, 2)]).settings == longer
+    assert joined([part(made, 1), part(made, 2, settings=longer)]).settings == longer
 
 
 def test_a_problem_in_two_records_is_refused(made: Any) -> None:

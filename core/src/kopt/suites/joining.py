@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kopt.errors import ConfigError
-from kopt.suites.records import Planned, SuiteRecord
+from kopt.suites.records import Planned, SuiteRecord, SuiteSettings
 
 
 def joined(records: Sequence[SuiteRecord]) -> SuiteRecord:
     """Return one record with the rows of all, in the order of their ids.
 
     Ratios were measured in pairs on one device each, so those of two devices of one model may stand
-    in one table. Raises ConfigError for another suite, dtype, settings or model of device, and for
+    in one table. So may parts with different budgets: the largest is the record's. Raises ConfigError for another suite, dtype, settings or model of device, and for
     a problem that two records have.
     """
     first, *others = records
@@ -27,6 +27,7 @@ def joined(records: Sequence[SuiteRecord]) -> SuiteRecord:
     order = sorted(planned, key=_place)
     return first.model_copy(
         update={
+            "settings": max((r.settings for r in records), key=lambda each: each.seconds),
             "planned": tuple(Planned(id=each, name=planned[each].name) for each in order),
             "rows": tuple(rows[each] for each in order if each in rows),
         }
@@ -38,12 +39,16 @@ def _refuse_unlike(first: SuiteRecord, other: SuiteRecord) -> None:
         ("suites", first.suite, other.suite),
         ("dtypes", first.dtype, other.dtype),
         ("devices", first.device.name, other.device.name),
-        ("settings", first.settings, other.settings),
+        ("settings", _but_budget(first), _but_budget(other)),
     ):
         if a != b:
             raise ConfigError(
                 f"these records are of different {what}: {a} and {b}; show them apart"
             )
+
+
+def _but_budget(record: SuiteRecord) -> SuiteSettings:
+    return record.settings.model_copy(update={"seconds": 1.0})
 
 
 def _place(problem: str) -> tuple[int, str]:
