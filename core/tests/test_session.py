@@ -14,6 +14,7 @@ from kopt.hooks import Hooks
 from kopt.model.budget import Budget
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Evaluation
+from kopt.model.history import History
 from kopt.model.run import Run, RunConfig
 from kopt.runs.store import RunFolder
 from kopt.session import Session
@@ -36,18 +37,33 @@ class Proposes:
 
 
 class Selects:
+    """Selects nothing; notes the limits that it was told, and stops where one is below 1.5."""
+
+    def __init__(self) -> None:
+        self.limits: list[float | None] = []
+
     @kopt.hookimpl
     def kopt_select(self) -> list[Evaluation]:
         return []
+
+    @kopt.hookimpl
+    def kopt_stop(self, history: History) -> str | None:
+        self.limits.append(history.limit)
+        return "enough" if history.limit is not None and history.limit < 1.5 else None
 
 
 class Device:
     """An evaluator that knows each candidate's speedup in the search and in the confirmation."""
 
     def __init__(
-        self, speedups: Mapping[int, tuple[float, float]], opening_seconds: float = 0.0
+        self,
+        speedups: Mapping[int, tuple[float, float]],
+        opening_seconds: float = 0.0,
+        device: kopt.model.device.Device | None = None,
+        copy_ms: float = 1.0,
     ) -> None:
         self.speedups, self.opening_seconds = speedups, opening_seconds
+        self.device, self.copy_ms = device or records.cpu(), copy_ms
         self.confirmed: list[int] = []
 
     def open(self) -> Opening:
@@ -57,8 +73,8 @@ class Device:
             evaluation=records.measured(candidate(0), 1.0),
         )  # fmt: skip
         return Opening(
-            device=records.cpu(), signature=problems.vector_add_signature(), baselines=(baseline,),
-            fastest=records.BASELINE, noise=0.01, copy_ms={"default": 1.0},
+            device=self.device, signature=problems.vector_add_signature(), baselines=(baseline,),
+            fastest=records.BASELINE, noise=0.01, copy_ms={"default": self.copy_ms},
         )  # fmt: skip
 
     def evaluate(self, candidates: Sequence[Candidate]) -> Iterator[Evaluation]:
@@ -75,14 +91,20 @@ class Device:
         pass
 
 
-def run(folder: Path, device: Device, budget: Budget | None = None) -> Run:
+def run(
+    folder: Path, device: Device, budget: Budget | None = None, search: Selects | None = None
+) -> Run:
     config = RunConfig(
         backend="cpp", strategies=("instance",), search="instance", verifiers=("none",),
         device="cpu", budget=budget or Budget(), build_workers=2,
     )  # fmt: skip
     made = RunFolder.create(folder, problems.vector_add(), config)
     hooks = Hooks.load(
-        [], instances=[("strategy", Proposes(sorted(device.speedups))), ("search", Selects())]
+        [],
+        instances=[
+            ("strategy", Proposes(sorted(device.speedups))),
+            ("search", search or Selects()),
+        ],
     )
     with made.writing() as journal:
         return Session(made, journal, hooks, device, language="cpp").run()
@@ -126,3 +148,19 @@ def test_why_nothing_was_confirmed_is_in_the_reason(tmp_path):
     assert "; the fastest 3 were not confirmed: wrong: " in found.reason
     held = run(tmp_path, Device({1: (2.0, 0.0), 2: (0.9, 0.9)}))
     assert "not confirmed" not in held.reason, "one of them was"
+
+
+def test_a_policy_learns_how_near_a_copy_is_and_may_end_before_anything_is_evaluated(tmp_path):
+    small_cache = records.gpu().model_copy(update={"cache_bytes": 1 << 10})
+    search, speedups = Selects(), {1: (2.0, 2.0)}
+    found = run(tmp_path, Device(speedups, device=small_cache, copy_ms=0.8), search=search)
+    assert (found.status, found.reason, found.trials) == ("not-improved", "enough", {})
+    assert search.limits == [pytest.approx(1.25)]
+
+
+@pytest.mark.parametrize("device", [records.gpu(), records.cpu()], ids=["fits a cache", "a CPU"])
+def test_no_limit_is_told_where_a_copy_says_little(tmp_path, device):
+    search = Selects()
+    found = run(tmp_path, Device({1: (2.0, 2.0)}, device=device, copy_ms=0.8), search=search)
+    assert found.status == "improved"
+    assert set(search.limits) == {None}

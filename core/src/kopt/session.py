@@ -72,6 +72,8 @@ class Session:
         self._diagnoser: Diagnoser | None = None
         self._known = dict(self._state.diagnosed)
         self.history = History(self._state.evaluations)
+        self._settled = False
+        """Whether the search policy ended the search, if need be before anything was evaluated."""
         self._writing = threading.RLock()
         self._llm = self._language_model() if hooks.has("llm") else None
         hooks.on_failure = self._plugin_failed
@@ -107,6 +109,7 @@ class Session:
             opening = opening.model_copy(update={"device": self._state.opening.device})
         self._opening = opening
         self.history.baseline = opening.fastest
+        self.history.limit = _limit(opening)
         self._write(Opened(opening=opening))
         self._reporter.opened(opening)
         self._hooks.kopt_run_started(self._as_run("running", ""))
@@ -149,9 +152,11 @@ class Session:
         """Return why to end the search; time alone does not, before anything was evaluated."""
         budget = self._config.budget
         counts = budget if len(self.history) else budget.model_copy(update={"seconds": None})
-        return self.spend.exceeded(counts) or self._hooks.kopt_stop(
-            self.history, budget, self.spend
-        )
+        if reason := self.spend.exceeded(counts):
+            return reason
+        reason = self._hooks.kopt_stop(self.history, budget, self.spend)
+        self._settled = reason is not None
+        return reason
 
     def _parents(self) -> list[Evaluation]:
         if not self._round:
@@ -243,7 +248,7 @@ class Session:
 
     def _finish(self, best: Evaluation | None, reason: str) -> Run:
         status: RunStatus = "improved" if best and _improved(best) else "not-improved"
-        if not len(self.history):
+        if not len(self.history) and not self._settled:
             status = "failed"
             reason = f"nothing was evaluated: {reason}"
         return self._end(status, reason, best)
@@ -312,6 +317,15 @@ def _unconfirmed(failed: Sequence[Evaluation]) -> str:
     what = "the fastest candidate was" if len(failed) == 1 else f"the fastest {len(failed)} were"
     said = " ".join(first.detail.split())[:_MOST_SAID]
     return f"; {what} not confirmed: {first.status}{': ' if said else ''}{said}"
+
+
+def _limit(opening: Opening) -> float | None:
+    """See History.limit."""
+    (fastest,) = [b.measurement for b in opening.baselines if b.name == opening.fastest]
+    small = any(w.bytes_moved < opening.device.cache_bytes for w in fastest.workloads)
+    if opening.device.kind != "cuda" or small:
+        return None
+    return fastest.latency_ms / _mean_copy(opening)
 
 
 def _mean_copy(opening: Opening) -> float:

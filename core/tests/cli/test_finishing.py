@@ -107,3 +107,8 @@ def test_a_run_without_a_right_kernel_says_where_to_look(run_of: Make) -> None:
     assert verdict(run).endswith(f"kopt show {run.id}")
     assert "kopt resume" in verdict(run_of("interrupted"))
     assert "kopt plugins" in verdict(run_of("failed"))
+
+
+def test_where_nothing_was_tried_a_baseline_is_to_be_kept(run_of: Make) -> None:
+    run = run_of("not-improved").model_copy(update={"trials": {}})
+    assert verdict(run) == "Nothing was tried: keep eager."

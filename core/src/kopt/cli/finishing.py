@@ -65,6 +65,8 @@ def verdict(run: Run) -> str:
             "No kernel was tried. Other strategies may know this problem, and another backend may "
             "have more of them (kopt plugins); for a kernel of your own: kopt measure PROBLEM KERNEL"
         )
+    if best is None and not run.trials:
+        return f"Nothing was tried: keep {run.keep}."
     if best is None:
         return f"No candidate is right, timed and confirmed; what each did: kopt show {run.id}"
     if run.status == "improved":

@@ -122,6 +122,30 @@ def test_small_steps_count_once_they_add_up_to_half_a_percent():
     assert stop(history_of([first, creeping[0], evaluation("a", 4, 2.011)])) is None
 
 
+@pytest.mark.parametrize("policy", [Beam, Greedy])
+@pytest.mark.parametrize(
+    ("limit", "speedups", "words"),
+    [
+        (1.005, [], "eager takes 1.00 times what a plain copy"),
+        (1.005, [0.9], "eager takes 1.00 times"),
+        (2.0, [1.2, 1.99], "the fastest kernel takes 1.01 times"),
+        (2.0, [2.5], "the fastest kernel takes 0.80 times"),
+        (2.0, [1.2, 1.9], None),
+        (1.02, [], None),
+        (None, [5.0], None),
+    ],
+)
+def test_a_search_ends_where_a_copy_is_no_faster(policy, limit, speedups, words):
+    found = [evaluation(str(n), 1, speedup) for n, speedup in enumerate(speedups)]
+    history = kopt.History(found, baseline="eager")
+    history.limit = limit
+    reason = policy(policy.Options()).kopt_stop(history)
+    assert (words is None and reason is None) or words in reason
+    assert policy(policy.Options(of_copy=None)).kopt_stop(history) is None
+    if words:
+        assert reason.startswith("search: nothing to gain: ")
+
+
 def test_patience_runs_out_where_nothing_is_ever_correct():
     reason = Greedy(Greedy.Options(patience=2)).kopt_stop(
         history_of([evaluation("a", 1, None), evaluation("b", 1, None)])

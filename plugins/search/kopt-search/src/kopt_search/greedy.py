@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import kopt
-from kopt_search.stopping import StoppingOptions, stalled
+from kopt_search.stopping import StoppingOptions, ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,5 +31,5 @@ class Greedy:
 
     @kopt.hookimpl
     def kopt_stop(self, history: History) -> str | None:
-        """Say that ``patience`` has run out, or nothing."""
-        return stalled(history, self.options.patience)
+        """Say that there is nothing to gain, or that ``patience`` has run out, or nothing."""
+        return ended(history, self.options)
