@@ -18,11 +18,19 @@ class Judge:
         self.name, self.error = name, error
 
     @kopt.hookimpl
-    def kopt_judge(self, diagnoses: list[kopt.Diagnosis]) -> kopt.Diagnosis:
+    def kopt_judge(self, diagnoses: tuple[kopt.Diagnosis, ...]) -> kopt.Diagnosis:
         if self.error:
             raise self.error
         before = ", ".join(each.judge for each in diagnoses)
         return kopt.Diagnosis(judge=self.name, bottleneck=f"after {before or 'nobody'}")
+
+
+def test_what_a_caller_gives_is_heard_and_stays_as_it_is() -> None:
+    given = [kopt.Diagnosis(judge="x", bottleneck="one")]
+    hooks = Hooks.load([], instances=[("judge", Judge(name)) for name in "ab"])
+    found = hooks.kopt_judge(ANY, ANY, ANY, (), ANY, ANY, given)
+    assert [each.bottleneck for each in found] == ["after x", "after x, a"]
+    assert len(given) == 1
 
 
 def test_judges_hear_those_before_them() -> None:

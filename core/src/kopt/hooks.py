@@ -167,7 +167,7 @@ class Hooks(IsolatedCalls):
         llm: LanguageModel | None = None,
     ) -> list[Diagnosis]:
         """Return each judge's opinion; each is told ``diagnoses``, and those before its own."""
-        told = list(diagnoses) if isinstance(diagnoses, tuple) else diagnoses
+        told = tuple(diagnoses) if isinstance(diagnoses, list) else diagnoses
         arguments = {
             "problem": problem, "signature": signature, "evaluation": evaluation,
             "profiles": profiles, "device": device, "history": history, "diagnoses": told,
@@ -177,8 +177,8 @@ class Hooks(IsolatedCalls):
 
         def heard(answer: Any) -> Diagnosis:
             found = check(answer)
-            if isinstance(told, list):
-                told.append(found)
+            if isinstance(arguments["diagnoses"], tuple):
+                arguments["diagnoses"] = (*arguments["diagnoses"], found)
             return found
 
         return [found for _, found in self.ask_all("kopt_judge", heard, arguments)]

@@ -40,6 +40,9 @@ _ANSWERS: dict[str, tuple[type[KoptError], ...]] = {
 }
 """Errors that are a hook's answer, not its plugin's failure: they pass through."""
 
+_OUT_OF_MEMORY = frozenset({"MemoryError", "OutOfMemoryError"})
+"""Failures, by their type's name, that others on the machine or the device may have caused."""
+
 _NEEDED: dict[str, type[KoptError]] = {
     "kopt_load_problem": PluginError,
     "kopt_open_reference": WorkerError,
@@ -143,8 +146,9 @@ class IsolatedCalls:
 
     def _record(self, hook: str, plugin: LoadedPlugin, error: BaseException) -> None:
         info = plugin.info
-        self._in_a_row[plugin, hook] = self._in_a_row.get((plugin, hook), 0) + 1
-        retired = self._in_a_row[plugin, hook] >= FAILURES_TO_RETIRE
+        if type(error).__name__ not in _OUT_OF_MEMORY:
+            self._in_a_row[plugin, hook] = self._in_a_row.get((plugin, hook), 0) + 1
+        retired = self._in_a_row.get((plugin, hook), 0) >= FAILURES_TO_RETIRE
         failure = PluginFailure(
             role=info.role, plugin=info.name, source=info.source, hook=hook, error=_words(error),
             traceback="".join(traceback.format_exception(error)), retired=retired,
