@@ -343,3 +343,23 @@ def test_a_row_says_whether_memory_was_short(
 ) -> None:
     row = made.row(1).model_copy(update=changed)
     assert row.short_of_memory is short
+
+
+def test_what_lacked_memory_keeps_its_row_until_there_is_another(bench: Bench) -> None:
+    tries: list[int] = []
+
+    class Interrupted(bench.made.Solver):  # type: ignore[misc, name-defined]
+        def __call__(self, problem: Any, *arguments: Any) -> Any:
+            tries.append(problem.inputs[0].shape[0] // 1024)
+            if tries.count(2) == 2:
+                raise KeyboardInterrupt
+            if tries[-1] == 2:
+                raise ProblemError("it does not fit: CUDA out of memory")
+            return super().__call__(problem, *arguments)
+
+    outcome = bench(Interrupted(), jobs=2)
+    assert outcome.interrupted
+    assert tries.count(2) == 2
+    assert ids(bench.record) == ["1", "2", "3"]
+    assert bench.record.rows[1].verdict == "failed"
+    assert bench.record == outcome.record

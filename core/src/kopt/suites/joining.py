@@ -12,8 +12,9 @@ def joined(records: Sequence[SuiteRecord]) -> SuiteRecord:
     """Return one record with the rows of all, in the order of their ids.
 
     Ratios were measured in pairs on one device each, so those of two devices of one model may stand
-    in one table. So may parts with different budgets: the largest is the record's. Raises ConfigError for another suite, dtype, settings or model of device, and for
-    a problem that two records have.
+    in one table. So may parts with different budgets of time: the largest is the record's. Raises
+    ConfigError for another suite, dtype, model of device or other settings, and for a problem that
+    two records have.
     """
     first, *others = records
     for other in others:

@@ -154,6 +154,9 @@ def _go_on(
                     if jobs == 1:
                         break
                     continue
+                if row.id in done:  # an earlier try, which stands until there is another
+                    record = without(record, chosen, [row.id])
+                done.add(row.id)
                 record = record.with_row(row)
                 write_suite(file, record)
                 told.ended(row)
@@ -163,8 +166,6 @@ def _go_on(
         for row in record.rows:
             if interrupted or row.id not in left or not row.short_of_memory:
                 continue
-            record = without(record, chosen, [row.id])
-            write_suite(file, record)
             solved([row.id], 1)
     return SuiteOutcome(record, interrupted)
 
