@@ -72,7 +72,8 @@ class Probing:
         """Trace warm calls; None where the backend cannot. Raises CandidateError."""
         with closing(self._inputs()) as inputs, self._pool.extra() as process:
             trial = self._built(process, candidate, 0.0)
-            trial.bind(inputs)
+            with self._lock.working():
+                trial.bind(inputs)
             trial.start_tracer()
             with self._lock.exclusive():
                 return trial.timeline(inputs, calls)

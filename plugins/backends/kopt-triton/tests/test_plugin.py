@@ -57,8 +57,9 @@ def test_importing_torch_is_tried_once_for_the_same_versions(monkeypatch, tmp_pa
     assert {row.name: row for row in TritonBackend().kopt_check()} == rows[0]
     assert len(began) == 2
     monkeypatch.setattr(checks, "gpu_names", lambda: ("another GPU",))
-    list(TritonBackend().kopt_check())
-    assert len(began) == 3
+    for number in (3, 4):  # one that cannot be used, and may be another time
+        list(TritonBackend().kopt_check())
+        assert len(began) == number
 
 
 def test_a_missing_triton_is_one_red_row_with_its_fix(monkeypatch):

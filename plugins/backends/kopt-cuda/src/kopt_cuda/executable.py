@@ -84,6 +84,9 @@ class CudaExecutable(PythonExecutable):
             self._dynamic_bytes[launch.kernel] = launch.shared
         return int(kernel.kernel.ptr)
 
+    def start_tracer(self) -> None:
+        """Its origin needs no tracer, and a timeline loads its own."""
+
     def origin(self, bound: BoundCall) -> Origin:
         """Nothing but the candidate's own kernels is in the cubin or launched by the plan."""
         return Origin()

@@ -56,7 +56,8 @@ def _triton_check() -> Check:
 def _probed() -> dict[str, str | None]:
     """Return what a process finds that imports torch and triton, now or the last time.
 
-    That takes seconds, at every run of kopt's. What was found is kept for these versions and GPUs.
+    That takes seconds, at every run of kopt's. What was found is kept for these versions and GPUs,
+    unless there is a GPU that could not be used: a driver may be mended meanwhile.
     """
     known = [sys.executable, installed("torch"), installed("triton"), *gpu_names(), visible_gpu()]
     kept = cache_folder() / "checks" / f"triton-{content_id(json.dumps(known))}.json"
@@ -67,6 +68,8 @@ def _probed() -> dict[str, str | None]:
         command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
     )
     found: dict[str, str | None] = json.loads(done.stdout.splitlines()[-1])
+    if found["gpu"] is None and gpu_names():
+        return found
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, json.dumps(found).encode())
