@@ -13,6 +13,7 @@ from kopt.evaluator import Baseline, Opening
 from kopt.hooks import Hooks
 from kopt.model.budget import Budget
 from kopt.model.candidate import Candidate
+from kopt.model.device import Device as DeviceRecord
 from kopt.model.evaluation import Evaluation
 from kopt.model.history import History
 from kopt.model.run import Run, RunConfig
@@ -48,8 +49,8 @@ class Selects:
 
     @kopt.hookimpl
     def kopt_stop(self, history: History) -> str | None:
-        self.limits.append(history.limit)
-        return "enough" if history.limit is not None and history.limit < 1.5 else None
+        self.limits.append(history.copy_speedup)
+        return "enough" if history.copy_speedup is not None and history.copy_speedup < 1.5 else None
 
 
 class Device:
@@ -59,11 +60,11 @@ class Device:
         self,
         speedups: Mapping[int, tuple[float, float]],
         opening_seconds: float = 0.0,
-        device: kopt.model.device.Device | None = None,
+        on: DeviceRecord | None = None,
         copy_ms: float = 1.0,
     ) -> None:
         self.speedups, self.opening_seconds = speedups, opening_seconds
-        self.device, self.copy_ms = device or records.cpu(), copy_ms
+        self.device, self.copy_ms = on or records.cpu(), copy_ms
         self.confirmed: list[int] = []
 
     def open(self) -> Opening:
@@ -153,7 +154,7 @@ def test_why_nothing_was_confirmed_is_in_the_reason(tmp_path):
 def test_a_policy_learns_how_near_a_copy_is_and_may_end_before_anything_is_evaluated(tmp_path):
     small_cache = records.gpu().model_copy(update={"cache_bytes": 1 << 10})
     search, speedups = Selects(), {1: (2.0, 2.0)}
-    found = run(tmp_path, Device(speedups, device=small_cache, copy_ms=0.8), search=search)
+    found = run(tmp_path, Device(speedups, on=small_cache, copy_ms=0.8), search=search)
     assert (found.status, found.reason, found.trials) == ("not-improved", "enough", {})
     assert search.limits == [pytest.approx(1.25)]
 
@@ -161,6 +162,6 @@ def test_a_policy_learns_how_near_a_copy_is_and_may_end_before_anything_is_evalu
 @pytest.mark.parametrize("device", [records.gpu(), records.cpu()], ids=["fits a cache", "a CPU"])
 def test_no_limit_is_told_where_a_copy_says_little(tmp_path, device):
     search = Selects()
-    found = run(tmp_path, Device({1: (2.0, 2.0)}, device=device, copy_ms=0.8), search=search)
+    found = run(tmp_path, Device({1: (2.0, 2.0)}, on=device, copy_ms=0.8), search=search)
     assert found.status == "improved"
     assert set(search.limits) == {None}

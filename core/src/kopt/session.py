@@ -109,7 +109,7 @@ class Session:
             opening = opening.model_copy(update={"device": self._state.opening.device})
         self._opening = opening
         self.history.baseline = opening.fastest
-        self.history.limit = _limit(opening)
+        self.history.copy_speedup = _copy_speedup(opening)
         self._write(Opened(opening=opening))
         self._reporter.opened(opening)
         self._hooks.kopt_run_started(self._as_run("running", ""))
@@ -319,8 +319,8 @@ def _unconfirmed(failed: Sequence[Evaluation]) -> str:
     return f"; {what} not confirmed: {first.status}{': ' if said else ''}{said}"
 
 
-def _limit(opening: Opening) -> float | None:
-    """See History.limit."""
+def _copy_speedup(opening: Opening) -> float | None:
+    """See History.copy_speedup."""
     (fastest,) = [b.measurement for b in opening.baselines if b.name == opening.fastest]
     small = any(w.bytes_moved < opening.device.cache_bytes for w in fastest.workloads)
     if opening.device.kind != "cuda" or small:

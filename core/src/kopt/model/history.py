@@ -15,9 +15,9 @@ class History:
         """``baseline`` names the one that ``best`` and ``ranked`` compare against."""
         self._by_id: dict[str, Evaluation] = {e.id: e for e in evaluations}
         self.baseline = baseline
-        self.limit: float | None = None
-        """What a plain copy of the compulsory bytes would be faster than the baseline, on a GPU and where
-        they outgrow its cache. Hardly a kernel beats it; None: not known."""
+        self.copy_speedup: float | None = None
+        """The baseline's time over that of a plain copy of the compulsory bytes, which hardly a kernel
+        beats. None on a CPU, and where the bytes fit into the device's cache."""
 
     def __iter__(self) -> Iterator[Evaluation]:
         return iter(self._by_id.values())

@@ -138,10 +138,10 @@ def test_small_steps_count_once_they_add_up_to_half_a_percent():
 def test_a_search_ends_where_a_copy_is_no_faster(policy, limit, speedups, words):
     found = [evaluation(str(n), 1, speedup) for n, speedup in enumerate(speedups)]
     history = kopt.History(found, baseline="eager")
-    history.limit = limit
+    history.copy_speedup = limit
     reason = policy(policy.Options()).kopt_stop(history)
     assert (words is None and reason is None) or words in reason
-    assert policy(policy.Options(of_copy=None)).kopt_stop(history) is None
+    assert policy(policy.Options(times_copy=None)).kopt_stop(history) is None
     if words:
         assert reason.startswith("search: nothing to gain: ")
 

@@ -1,4 +1,4 @@
-"""When a search has stalled: the options and the rule that greedy and beam share."""
+"""When a search should end: the options and the rules that greedy and beam share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StoppingOptions(kopt.Options):
     patience: int | None = Field(default=None, gt=0)
     """End the run after this many evaluations in a row without an improvement of more than 0.5 %,
     failed ones included; None: search until the budget is spent or nothing is proposed."""
-    of_copy: float | None = Field(default=1.01, ge=1.0)
+    times_copy: float | None = Field(default=1.01, ge=1.0)
     """End the run once the fastest kernel or baseline takes no more than this times what a plain
     copy of the same bytes takes, on a GPU; None: go on all the same."""
 
@@ -44,18 +44,22 @@ def evaluations_without_improvement(history: History) -> int:
 
 def ended(history: History, options: StoppingOptions) -> str | None:
     """Return why the search should end, or None while it should go on."""
-    return at_the_limit(history, options.of_copy) or stalled(history, options.patience)
+    return at_the_limit(history, options.times_copy) or stalled(history, options.patience)
 
 
-def at_the_limit(history: History, of_copy: float | None) -> str | None:
+def at_the_limit(history: History, times_copy: float | None) -> str | None:
     """Return that memory allows for nothing faster, or None while it does."""
     best = history.best()
     speedup = history.speedup(best) if best is not None else 0.0
-    if of_copy is None or history.limit is None or history.limit > of_copy * max(speedup, 1.0):
+    if (
+        times_copy is None
+        or history.copy_speedup is None
+        or history.copy_speedup > times_copy * max(speedup, 1.0)
+    ):
         return None
     what = "the fastest kernel" if speedup > 1.0 else history.baseline
     return (
-        f"search: nothing to gain: {what} takes {history.limit / max(speedup, 1.0):.2f} times what a "
+        f"search: nothing to gain: {what} takes {history.copy_speedup / max(speedup, 1.0):.2f} times what a "
         "plain copy of the same bytes does"
     )
 
