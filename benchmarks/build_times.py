@@ -13,6 +13,7 @@ import datetime
 import json
 import os
 import platform
+import statistics
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -154,25 +155,35 @@ def warmed(made: ProcessRecipe) -> CandidateProcess:
 
 
 def side_by_side(made: ProcessRecipe, kernel: Any, most: int) -> dict[str, Any]:
-    """Build 16 kernels one by one in one process, then others in ``most`` at a time."""
+    """Build 16 kernels one by one in one process, then others in ``most`` at a time; five times."""
     with ExitStack() as stack, ThreadPoolExecutor(most) as pool:
         processes = list(pool.map(lambda _: warmed(made), range(most)))
         for process in processes:
             stack.callback(process.kill)
-        began = time.perf_counter()
-        each = [build(processes[0], kernel(f"alone {i} {began}")) for i in range(_KERNELS)]
-        alone = time.perf_counter() - began
+        times = [_both(processes, kernel) for _ in range(_REPEATS)]
+    speedups = [time["one_by_one_s"] / time["together_s"] for time in times]
+    return {
+        "kernels": _KERNELS, "at_a_time": most, "times": times, "speedups": speedups,
+        "speedup": statistics.median(speedups),
+    }  # fmt: skip
 
-        def share(worker: int) -> list[float]:
-            mine = range(worker, _KERNELS, most)
-            return [build(processes[worker], kernel(f"{worker} {i} {alone}")) for i in mine]
 
+def _both(processes: list[CandidateProcess], kernel: Any) -> dict[str, Any]:
+    began = time.perf_counter()
+    each = [build(processes[0], kernel(f"alone {i} {began}")) for i in range(_KERNELS)]
+    alone = time.perf_counter() - began
+
+    def share(worker: int) -> list[float]:
+        mine = range(worker, _KERNELS, len(processes))
+        return [build(processes[worker], kernel(f"{worker} {i} {alone}")) for i in mine]
+
+    with ThreadPoolExecutor(len(processes)) as pool:
         began = time.perf_counter()
-        together = list(pool.map(share, range(most)))
+        together = list(pool.map(share, range(len(processes))))
         at_a_time = time.perf_counter() - began
     return {
-        "kernels": _KERNELS, "one_by_one_s": alone, "each_s": each, "at_a_time": most,
-        "together_s": at_a_time, "each_together_s": together, "speedup": alone / at_a_time,
+        "one_by_one_s": alone, "each_s": each,
+        "together_s": at_a_time, "each_together_s": together,
     }  # fmt: skip
 
 

@@ -27,10 +27,10 @@ from kopt.runs.events import Evaluated, Opened
 from kopt.runs.journal import read_journal
 
 
-def run(problem: Path, trials: int, home: Path) -> tuple[Path, float, int]:
+def run(problem: Path, trials: int, device: str, home: Path) -> tuple[Path, float, int]:
     """Run a search; return its folder, its seconds and the session's largest memory in bytes."""
     command = [
-        sys.executable, "-m", "kopt", "optimize", str(problem.absolute()), "--device", "cpu",
+        sys.executable, "-m", "kopt", "optimize", str(problem.absolute()), "--device", device,
         "--max-trials", str(trials), "--max-time", "30m", "--runs-dir", str(home / "runs"),
         "--json",
     ]  # fmt: skip
@@ -87,9 +87,10 @@ def main() -> None:
     parser.add_argument("problem", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kopt-rate-") as home:
-        folder, seconds, memory = run(given.problem, given.trials, Path(home))
+        folder, seconds, memory = run(given.problem, given.trials, given.device, Path(home))
         found = rates(folder, seconds)
     record = {
         "schema": 1,

@@ -1,6 +1,7 @@
 """Verdicts and times for the five kernels that KernelAgent published, input and optimised, in bfloat16.
 
 python benchmarks/kernelagent_artifacts.py --root DIR -o benchmarks/results/NAME.json [--ids 36 82]
+python benchmarks/kernelagent_artifacts.py --root DIR -o FOLDER --write
 
 DIR is a checkout of github.com/kaiming-cheng/kernelagent-optimization-artifacts, which is no part
 of this repository. Each problem is its ``problem.py`` with inputs and parameters in bfloat16, as
@@ -24,7 +25,6 @@ from kopt.cli.outcome import evaluation_json, measured_verdict
 from kopt.cli.progress import ProgressReporter
 from kopt.config import Settings
 from kopt.errors import KoptError
-from kopt.model.candidate import Candidate
 from kopt.model.kernel_file import parse_kernel
 from kopt.optimize import load_problem
 from kopt.single import open_bench
@@ -41,6 +41,8 @@ ENTRIES = {
     "82": ("x, conv2d_weight", "x, conv2d_weight, stride=1, padding=0"),
 }
 """What the entry takes, by the names of forward's arguments and of the parameters, and passes."""
+OTHERWISE = {"36": ("input_kernel.py", "x", "x, out=torch.empty_like(x)")}
+"""The same kernel called in another way: 36's writes its result into its input if it has no other."""
 _HEADER = '# /// kopt\n# language = "triton"\n# entry = "entry"\n# ///\n'
 _ENTRY = "\n\ndef entry({takes}):\n    return kernel_function({passes})\n"
 _BFLOAT16 = '''
@@ -70,17 +72,24 @@ def problem_source(text: str) -> str:
     return text + _BFLOAT16
 
 
-def kernel(path: Path, number: str) -> Candidate:
-    """Return a published kernel as a candidate."""
-    takes, passes = ENTRIES[number]
-    source = path.read_text(encoding="utf-8")
-    return parse_kernel(_HEADER + source + _ENTRY.format(takes=takes, passes=passes), "triton")
+def kernels_of(folder: Path, number: str) -> dict[str, str]:
+    """Return the published kernels of a problem as kernel files, by what they are called."""
+    calls = {name: (file, *ENTRIES[number]) for name, file in KERNELS.items()}
+    if number in OTHERWISE:
+        calls["input, called otherwise"] = OTHERWISE[number]
+    return {
+        name: _HEADER
+        + (folder / file).read_text(encoding="utf-8")
+        + _ENTRY.format(takes=takes, passes=passes)
+        for name, (file, takes, passes) in calls.items()
+    }
 
 
 def measured(folder: Path, number: str, settings: Settings) -> dict[str, Any]:
     """Verify and time both kernels of a problem beside every baseline."""
     began = time.monotonic()
-    kernels = {name: kernel(folder / file, number) for name, file in KERNELS.items()}
+    files = kernels_of(folder, number)
+    kernels = {name: parse_kernel(text, "triton") for name, text in files.items()}
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / f"{number}.py"
         text = (folder / "problem.py").read_text(encoding="utf-8")
@@ -104,14 +113,34 @@ def measured(folder: Path, number: str, settings: Settings) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def written(root: Path, numbers: list[str], output: Path) -> None:
+    """Write each problem and its kernels as files, for `kopt profile`."""
+    output.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        (folder,) = root.glob(f"{number}_*")
+        text = (folder / "problem.py").read_text(encoding="utf-8")
+        (output / f"problem_{number}.py").write_text(problem_source(text), encoding="utf-8")
+        for name, kernel in kernels_of(folder, number).items():
+            file = f"{'_'.join(name.replace(',', '').split())}_{number}.py"
+            (output / file).write_text(kernel, encoding="utf-8")
+
+
 def main() -> None:
     """Measure each problem and write what was found so far."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, required=True)
     parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write problems and kernel files into a folder, no more",
+    )
     parser.add_argument("--ids", nargs="+", default=list(ENTRIES), choices=list(ENTRIES))
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile")
     given = parser.parse_args()
+    if given.write:
+        written(given.root, given.ids, given.output)
+        return
     options = {"backend.torch": {"compile": not given.no_compile}}
     settings = Settings(device="cuda", options=options)
     record: dict[str, Any] = {

@@ -54,8 +54,14 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--jobs", type=int, default=default_jobs())
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these kernels alone")
     given = parser.parse_args()
     cases, started = selected(CASES, given.device), time.monotonic()
+    if given.only:
+        unknown = set(given.only) - {case.name for case in cases}
+        if unknown:
+            parser.error(f"no such kernel on {given.device}: {', '.join(sorted(unknown))}")
+        cases = [case for case in cases if case.name in given.only]
     found: list[Finding] = []
     with ProgressReporter() as steps:
         for finding in run(cases, given.device, steps, jobs=given.jobs):

@@ -38,10 +38,26 @@ def source(arguments: str, parameters: str, body: str) -> str:
     return _HEADER.format(vector=vector, arguments=quoted, parameters=parameters, body=body)
 
 
-@pytest.mark.skipif(find_toolchain() is None, reason="no compiler for CUDA C++ here")
-class TestCudaBackend(BackendContract):
+class OnThisGpu(BackendContract):
+    """Asked for the GPU that is here, or for the one of the records."""
+
     language = "cuda"
     device = "cuda"
+
+    def on(self) -> Device:
+        found = super().on()
+        torch = pytest.importorskip("torch")
+        if torch.cuda.is_available():
+            major, minor = torch.cuda.get_device_capability()
+            found = found.model_copy(update={"architecture": f"sm_{major}{minor}"})
+        return found
+
+    def plugin(self) -> CudaBackend:
+        return CudaBackend(CudaBackend.Options())
+
+
+@pytest.mark.skipif(find_toolchain() is None, reason="no compiler for CUDA C++ here")
+class TestCudaBackend(OnThisGpu):
     caches = True
     add = source(
         "x y out x.numel", "const float* x, const float* y, float* out", "out[i] = x[i] + y[i];"
@@ -67,17 +83,6 @@ class TestCudaBackend(BackendContract):
     )  # fmt: skip
     broken = add.replace("x[i] + y[i]", "x[i] + missing[i]")
     complaint: ClassVar[str] = r"kernel\.cu:\d+: error: .*missing"
-
-    def on(self) -> Device:
-        found = super().on()
-        torch = pytest.importorskip("torch")
-        if torch.cuda.is_available():
-            major, minor = torch.cuda.get_device_capability()
-            found = found.model_copy(update={"architecture": f"sm_{major}{minor}"})
-        return found
-
-    def plugin(self) -> CudaBackend:
-        return CudaBackend(CudaBackend.Options())
 
     @pytest.fixture(autouse=True)
     def _cupy_is_there(self) -> None:
@@ -126,9 +131,7 @@ def launcher(takes: str, pointers: str, parameters: str, body: str, made: str = 
 
 
 @pytest.mark.gpu
-class TestPythonForm(BackendContract):
-    language = "cuda"
-    device = "cuda"
+class TestPythonForm(OnThisGpu):
     add = launcher(
         "x, y, *", "x y out", "const float* x, const float* y, float* out", "out[i] = x[i] + y[i];"
     )
@@ -154,9 +157,6 @@ class TestPythonForm(BackendContract):
     comment = "#"
     broken = add.replace("x[i] + y[i]", "x[i] + missing[i]")
     complaint: ClassVar[str] = r"kernel\.py:\d+: error: .*missing"
-
-    on = TestCudaBackend.on
-    plugin = TestCudaBackend.plugin
 
     def test_an_illegal_access_has_its_name(self, bench: CandidateBench) -> None:
         """It costs its process, and the next kernel runs in a new one."""
