@@ -113,7 +113,7 @@ def test_what_is_more_or_other_than_a_product_is_left_alone(graph, expression, s
 
 def test_other_languages_dtypes_and_names_are_left_alone(graph, graph_of):
     plain = graph("a @ b", (64, 64), (64, 64))
-    for language in ("cpp", "cuda", "torch"):
+    for language in ("cpp", "torch"):
         target = CHECK.TARGET.model_copy(update={"language": language})
         assert list(Products().propose(plain, target)) == []
     assert ideas(graph("a @ b", (8, 8), (8, 8), dtype="float64")) == []

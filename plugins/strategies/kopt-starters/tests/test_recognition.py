@@ -288,7 +288,8 @@ def test_state_is_named_with_underscores(trace, propose):
 def test_nothing_is_proposed_beyond_the_first_round_or_for_another_language(trace, propose):
     signature = trace(lambda x: x.sum(-1), x=torch.randn(4, 8))
     assert propose(signature, "cpp")
-    assert propose(signature, "cuda") == []
+    assert propose(signature, "cuda")
+    assert propose(signature, "torch") == []
 
 
 def test_options_limit_operators_and_structures(trace, propose):

@@ -10,10 +10,11 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from kopt.model.kernel_file import parse_kernel
+from kopt_starters import cuda
 from kopt_starters.flow import plain_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kopt.model.candidate import Candidate, Knob
     from kopt.model.device import Device
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def render(structure: Structure, task: Task, device: Device) -> Candidate | None:
     """Return a structure's candidate for a task; None where its template cannot express it."""
     knobs = structure.knobs(task.layout(device))
-    write = {"cpp": _cpp, "triton": _triton}[structure.language]
+    write = {"cpp": _cpp, "cuda": _cuda, "triton": _triton}[structure.language]
     places = write(task, knobs)
     if places is None:
         return None
@@ -51,11 +52,17 @@ def template(name: str) -> Template:
 
 def header(mark: str, lines: list[str], knobs: Mapping[str, Knob]) -> str:
     """Return a kernel's header: its lines and knobs behind ``mark``, a comment's beginning."""
-    rows = [*lines, "[knobs]"]
+    rows = [*lines, *knob_rows(knobs)]
+    return "\n".join([f"{mark} /// kopt", *(f"{mark} {row}" for row in rows), f"{mark} ///"])
+
+
+def knob_rows(knobs: Mapping[str, Knob]) -> list[str]:
+    """Return the lines of a header that declare knobs."""
+    rows = ["[knobs]"]
     for name, knob in knobs.items():
         choices = json.dumps(list(knob.choices))
         rows.append(f"{name} = {{default = {json.dumps(knob.default)}, choices = {choices}}}")
-    return "\n".join([f"{mark} /// kopt", *(f"{mark} {row}" for row in rows), f"{mark} ///"])
+    return rows
 
 
 def identifier(name: str) -> str:
@@ -102,6 +109,92 @@ def _cpp(task: Task, knobs: Mapping[str, Knob]) -> dict[str, str] | None:
         "times_weight": " * " + at.format(name="weight") if match.weight else "",
         "plus_bias": " + " + at.format(name="bias") if match.bias else "",
     }
+
+
+def _cuda(task: Task, knobs: Mapping[str, Knob]) -> dict[str, str] | None:
+    """Return what a CUDA C++ template leaves open; its kernels are for one dtype, over last dims."""
+    match, operator = task.match, task.operator
+    handed = {"x": match.x, "weight": match.weight, "bias": match.bias}
+    tensors = {part: identifier(name) for part, name in handed.items() if name is not None}
+    names = {*tensors.values()}
+    taken = {*knobs, "out", "partial", "measured"}
+    if len(task.dtypes) != 1 or not all(map(str.isidentifier, names)) or taken & names:
+        return None
+    (dtype,), x, first = task.dtypes, tensors["x"], match.first
+    width = math.prod(task.tensor(match.x).shape[first:])
+    piece = cuda.piece_of(cuda.ELEMENTS[dtype].size, width)
+    rows, count = f"prod({x}.shape[:{first}])", f"prod({x}.shape[{first}:])"
+    requires = [f"{count} % {piece} == 0"]
+    if "LANES" in knobs and operator.name != "sum":
+        requires.append(f"{count} <= {width}")
+    return {
+        **cuda_places(dtype, piece, requires, knobs),
+        **_affine(tensors),
+        **_sum_plan(x, rows, f"{count} // {piece}", shared="PARTS" in knobs),
+        "operator": operator.name,
+        "running": part(f"{operator.name}_running.cu"),
+        "result": part(f"{operator.name}_result.cu"),
+        "tensors": json.dumps([*tensors.values()]).strip("[]"),
+        "x": x,
+        "rows": rows,
+        "count": count,
+        "most": str(width // piece),
+        "piece_bytes": str(piece * cuda.ELEMENTS[dtype].size),
+        "eps": _eps(task),
+        "written": "float" if "PARTS" in knobs else cuda.ELEMENTS[dtype].type,
+    }
+
+
+def cuda_places(
+    dtype: str, piece: int, requires: Sequence[str], knobs: Mapping[str, Knob]
+) -> dict[str, str]:
+    """Return what templates in CUDA C++ share, for pieces of ``piece`` elements."""
+    places = cuda.places(dtype, piece)
+    return {
+        **places,
+        "requires": json.dumps(list(requires)),
+        "knobs": "\n// ".join(knob_rows(knobs)),
+        "pieces": template("pieces.cu").substitute(places).rstrip("\n"),
+        "shared_rows": part("shared_rows.cu"),
+        "stored": part("stored.cu"),
+    }
+
+
+def commented(lines: Sequence[str]) -> str:
+    """Return lines of a header as comments of CUDA C++."""
+    return "\n".join(f"// {line}" for line in lines)
+
+
+def part(name: str) -> str:
+    """Return a file of ``kernels/`` that others contain; nothing where there is none."""
+    found = files("kopt_starters").joinpath("kernels", name)
+    return text(name).rstrip("\n") if found.is_file() else ""
+
+
+def _affine(tensors: Mapping[str, str]) -> dict[str, str]:
+    """Return how a CUDA C++ kernel takes, reads and applies weight and bias."""
+    parts = [part for part in ("weight", "bias") if part in tensors]
+    applied = {"weight": " * weights.at[j]", "bias": " + biases.at[j]"}
+    values = {"weight": "weights", "bias": "biases"}
+    return {
+        "parameters": " ".join(f"const Memory *__restrict__ {part}," for part in parts),
+        "read_affine": " ".join(
+            f"const Values {values[part]} = widened(__ldg({part} + at));" for part in parts
+        ),
+        "affine": "".join(applied[part] for part in parts),
+    }
+
+
+def _sum_plan(x: str, rows: str, pieces: str, *, shared: bool) -> dict[str, str]:
+    """Return the launches of a sum in CUDA C++, and its second kernel where blocks share rows."""
+    grid = [f"cdiv({rows}, ROWS)", "PARTS" if shared else 1]
+    to = "partial" if shared else "out"
+    lines = cuda.scratch("partial", f"{rows} * PARTS") if shared else []
+    lines += cuda.launch("add_rows", grid, ["LANES", "ROWS"], [x, to, rows, pieces])
+    if shared:
+        given = ["partial", "out", rows, "PARTS"]
+        lines += cuda.launch("add_parts", [f"cdiv({rows}, 4)"], [32, 4], given)
+    return {"plan": commented(lines), "second": part("sum_parts.cu") if shared else ""}
 
 
 def _triton(task: Task, knobs: Mapping[str, Knob]) -> dict[str, str] | None:

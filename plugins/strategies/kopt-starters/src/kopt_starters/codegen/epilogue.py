@@ -39,6 +39,13 @@ class Epilogue:
     loads: tuple[Load, ...]
     scalars: dict[str, str]
     """Extra scalar parameters of the kernel, each with the entry's argument to pass."""
+    others: tuple[Value, ...] = ()
+    """What else the kernel has at the same coordinates, each of the shape of ``value``."""
+
+    @property
+    def in_order(self) -> bool:
+        """The result's elements lie in memory in the order of those of ``value``."""
+        return flat(self.places) == flat(self._result_places)
 
     @property
     def identity(self) -> bool:
@@ -60,13 +67,18 @@ class Epilogue:
         return frozenset(load.argument.name for load in self.loads)
 
     def lines(
-        self, variable: str, coordinates: Sequence[str], mask: str | None = None
+        self,
+        variable: str,
+        coordinates: Sequence[str],
+        mask: str | None = None,
+        others: Sequence[str] = (),
     ) -> tuple[list[str], str]:
         """Return Triton lines (not indented) and the variable that then holds the result.
 
         ``variable`` holds the operator's elements in float32. ``coordinates`` are Triton expressions
         for the coordinates of ``value``, one for each dimension, that broadcast to the variable's
         shape, as ``m[:, None]``. ``mask`` says which of them are inside: nothing is read elsewhere.
+        ``others`` are the variables of the values of that name.
         The result is float32 (int64, bool): store it with ``.to(out.dtype.element_ty)``. Variables
         that the lines make begin with ``e_``. The module must hold ``helpers(lines)``.
         """
@@ -88,8 +100,10 @@ class Epilogue:
                 text = f"tl.load({wanted.pointer} + ({offset(wanted.strides, inner)}))"
             return writer.assign(*as_loaded(text, wanted.argument.dtype))
 
+        held = dict(zip([self.value, *self.others], [variable, *others], strict=True))
+
         def bound(value: Value, places: Places) -> Term | None:
-            return Term(variable, "float") if value == self.value else None
+            return Term(held[value], "float") if value in held else None
 
         writer = Writer(self.graph, load, bound, scalar_names(self.graph), prefix="e_")
         term = writer.value(self.result, self._result_places)
@@ -127,46 +141,55 @@ def parts_of(axes: Sequence[Axis], name: str) -> dict[Axis, str]:
     return found
 
 
-def epilogue(graph: Graph, value: Value) -> Epilogue | None:
+def epilogue(graph: Graph, value: Value, *others: Value) -> Epilogue | None:
     """Return what the graph does with an operator's output, up to its only result.
 
     None where anything after ``value`` is not element-wise or a move without repetition; where
-    what follows needs another operator's output; where ``value`` is read at two places at once;
-    where the graph has several results.
+    what follows needs another operator's output, unless it is one of ``others``; where one of
+    these is not read, or they are read at two places at once; where the graph has several results.
     """
     result = graph.result
     if result is None or result.elements != value.elements or not value.elements:
         return None
+    if any(other.shape != value.shape for other in others):
+        return None
     try:
-        return _epilogue(graph, value, result)
+        return _epilogue(graph, (value, *others), result)
     except NotCoveredError:
         return None
 
 
-def _epilogue(graph: Graph, value: Value, result: Value) -> Epilogue:
+def _epilogue(graph: Graph, values: tuple[Value, ...], result: Value) -> Epilogue:
     outer = fresh(result.shape)
     splits = -1
     while splits != len(flat(outer)):  # a reshape found late splits what was read before
         splits = len(flat(outer))
         loads: list[Load] = []
-        seen: list[Places] = []
+        seen: list[tuple[Value, Places]] = []
 
         def load(wanted: Load, loads: list[Load] = loads) -> Term:
             loads.append(wanted)
             return Term("x", "float")
 
-        def bound(found: Value, places: Places, seen: list[Places] = seen) -> Term | None:
-            if found != value:
+        def bound(
+            found: Value, places: Places, seen: list[tuple[Value, Places]] = seen
+        ) -> Term | None:
+            if found not in values:
                 return None
-            seen.append(places)
+            seen.append((found, places))
             return Term("x", "float")
 
         writer = Writer(graph, load, bound, scalar_names(graph))
         writer.value(result, outer)
-    places = [leaves(each) for each in seen]
-    if not places or any(each != places[0] for each in places[1:]):
+    places = [leaves(each) for _, each in seen]
+    if {value for value, _ in seen} != {*values}:
+        raise NotCoveredError("an operator's output is not read")
+    if any(each != places[0] for each in places[1:]):
         raise NotCoveredError("the operator's output is read at two places")
     if sorted(map(id, flat(places[0]))) != sorted(map(id, flat(outer))):
         raise NotCoveredError("the operator's output is repeated")
-    return Epilogue(graph, value, result, places[0], leaves(outer), tuple(loads),
-                    {name: name.removesuffix("_value") for name in sorted(writer.used)})  # fmt: skip
+    scalars = {name: name.removesuffix("_value") for name in sorted(writer.used)}
+    value, *others = values
+    return Epilogue(
+        graph, value, result, places[0], leaves(outer), tuple(loads), scalars, tuple(others)
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kopt_starters.families.attention import AttentionKernels
 from kopt_starters.families.convolution import ConvolutionFamily
 from kopt_starters.families.cross_entropy import CrossEntropy
+from kopt_starters.families.mlp import GatedMlp
 from kopt_starters.families.pipeline import Pipeline
 from kopt_starters.families.pointwise import Pointwise
 from kopt_starters.families.pointwise_cpu import PointwiseCpu
@@ -32,5 +33,13 @@ _WHOLE: tuple[Family, ...] = (
     AttentionKernels(),
     Rotary(),
 )
-FAMILIES: tuple[Family, ...] = (*_WHOLE, Vendor(), VendorPipeline(_WHOLE), Pipeline(_WHOLE))
+_JOINED: tuple[Family, ...] = (GatedMlp(),)
+"""Families of several heavy operators, which others compute one by one."""
+FAMILIES: tuple[Family, ...] = (
+    *_WHOLE,
+    *_JOINED,
+    Vendor(),
+    VendorPipeline(_WHOLE),
+    Pipeline(_WHOLE, _JOINED),
+)
 """The last one asks the others for pieces of what none of them computes whole."""

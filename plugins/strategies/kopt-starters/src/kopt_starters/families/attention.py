@@ -1,4 +1,4 @@
-"""Scaled dot-product attention in Triton: as one operator, or written out as products and softmax."""
+"""Scaled dot-product attention: as one operator, or written out as products and softmax."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
 from kopt_starters import rendering
+from kopt_starters.families.attention_cuda import flash_kernel
 from kopt_starters.families.filling import FLOATS, choice, filled
 from kopt_starters.graph import Value
 
@@ -56,9 +57,12 @@ class AttentionKernels:
 
     def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
         """Return kernels for an attention; empty for any other graph, and with a mask."""
-        found = recognised(graph) if target.language == "triton" else None
+        found = recognised(graph) if target.language in {"triton", "cuda"} else None
         if found is None:
             return []
+        if target.language == "cuda":
+            kernel = flash_kernel(graph, found)
+            return [] if kernel is None else [kernel]
         head = max(found.q.shape[-1], found.v.shape[-1])
         kernels = [_flash(graph, found)] if head <= _NARROW else []
         single = found.q.dtype == "float32"

@@ -1,23 +1,28 @@
-"""Cross-entropy of logits with one class each, in Triton: one read of the logits."""
+"""Cross-entropy of logits with one class each, in Triton and CUDA C++: one read of the logits."""
 
 from __future__ import annotations
 
+from string import Template
 from typing import TYPE_CHECKING, NamedTuple
 
-from kopt_starters.families.filling import FLOATS, choice, filled, powers
+from kopt_starters import cuda
+from kopt_starters.cuda_rows import shared_row_knobs
+from kopt_starters.families.filling import FLOATS, choice, filled, filled_cuda, powers
 from kopt_starters.graph import Value
+from kopt_starters.rendering import commented, cuda_places, identifier, part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kopt.model.candidate import Candidate, Knob
-    from kopt.model.device import Target
+    from kopt.model.device import Device, Target
     from kopt_starters.graph import Graph
 
 _REDUCTIONS = ("none", "mean", "sum")
 """By the number that PyTorch's operator is given."""
 _TILE = 16384
 """Logits that one program keeps in registers."""
+_IDEA = "cross-entropy: one read, running maximum and sum"
 
 
 class Loss(NamedTuple):
@@ -37,15 +42,47 @@ class CrossEntropy:
 
     def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
         """Return the kernel for a cross-entropy; empty for any other graph."""
-        loss = recognised(graph) if target.language == "triton" else None
-        if loss is None:
+        loss = recognised(graph)
+        if loss is None or target.language not in ("triton", "cuda"):
             return []
-        kernel = filled(
-            "cross_entropy_rows.py.txt", graph, "cross_entropy",
-            "cross-entropy: one read, running maximum and sum", [loss.x.name, loss.target.name],
-            _knobs(loss), ignored=loss.ignored, reduction=loss.reduction,
-        )  # fmt: skip
+        if target.language == "cuda":
+            kernel = _cuda(graph, loss, target.device)
+        else:
+            kernel = filled(
+                "cross_entropy_rows.py.txt", graph, "cross_entropy", _IDEA,
+                [loss.x.name, loss.target.name], _knobs(loss), ignored=loss.ignored,
+                reduction=loss.reduction,
+            )  # fmt: skip
         return [kernel] if kernel is not None else []
+
+
+def _cuda(graph: Graph, loss: Loss, device: Device) -> Candidate | None:
+    x, labels = identifier(loss.x.name), identifier(loss.target.name)
+    rows, classes = loss.x.shape
+    element = cuda.ELEMENTS[loss.x.dtype]
+    piece = cuda.piece_of(element.size, classes)
+    knobs = shared_row_knobs(classes, rows, element.size, device)
+    each = loss.reduction == "none"
+    blocks = f"cdiv({x}.shape[0], ROWS)"
+    given = [x, labels, "out" if each else "partial", f"{x}.shape[0]", f"{x}.shape[1] // {piece}"]
+    plan = [] if each else cuda.scratch("partial", f"2 * {blocks}")
+    plan += cuda.launch("losses", [blocks], ["LANES", "ROWS"], given)
+    if not each:
+        plan += cuda.launch("reduce", [1], [1024], ["partial", "out", blocks])
+    requires = [f"{labels}.shape[0] == {x}.shape[0]", f"{x}.shape[1] % {piece} == 0"]
+    ending = Template(part(f"cross_entropy_{'each' if each else 'block'}.cu"))
+    places = {
+        **cuda_places(loss.x.dtype, piece, requires, knobs),
+        "plan": commented(plan),
+        "running": part("softmax_running.cu"),
+        "written": element.type if each else "float2",
+        "ignored": str(loss.ignored),
+        "ending": ending.substitute(
+            reduced="all.x / all.y" if loss.reduction == "mean" else "all.x"
+        ),
+    }
+    handed = [loss.x.name, loss.target.name]
+    return filled_cuda("cross_entropy_rows.cu", graph, _IDEA, handed, knobs, places)
 
 
 def recognised(graph: Graph) -> Loss | None:

@@ -1,4 +1,4 @@
-"""Makes a family's candidate from a Triton template: its header, its places, its entry."""
+"""Makes a family's candidate from a template in Triton or CUDA C++: header, places, entry."""
 
 from __future__ import annotations
 
@@ -60,3 +60,29 @@ def filled(
     header = rendering.header("#", [f'entry = "{entry}"'], knobs)
     source = rendering.template(template).substitute(header=header, launcher=launcher, **written)
     return parse_kernel(source, "triton", strategy="starters", idea=idea)
+
+
+def filled_cuda(
+    template: str,
+    graph: Graph,
+    idea: str,
+    handed: Sequence[str],
+    knobs: Mapping[str, Knob],
+    places: Mapping[str, str],
+) -> Candidate | None:
+    """Return a CUDA C++ template's candidate.
+
+    None where a scalar decides too, where an argument's name is no identifier, or where it is one
+    that the launch plan needs.
+
+    :param handed: names of the reference's arguments that the plan has, as the graph has them.
+    :param places: all that the template leaves open.
+    """
+    names = {rendering.identifier(name) for name in handed}
+    if any(argument.tensor is None for argument in graph.arguments):
+        return None
+    outputs = {"out", *(f"out{number}" for number in range(len(graph.results)))}
+    if not all(map(str.isidentifier, names)) or names & {*knobs, *outputs, "partial"}:
+        return None
+    source = rendering.template(template).substitute(places).rstrip("\n") + "\n"
+    return parse_kernel(source, "cuda", strategy="starters", idea=idea)

@@ -36,12 +36,16 @@ _FASTER = (
 
 
 class Pipeline:
-    """Kernels of other families in order, where none of them computes the whole graph."""
+    """Kernels of other families in order, where none of them computes the whole graph.
+
+    What ``joining`` families compute it proposes apart too, as several kernels of the others.
+    """
 
     name = "pipeline"
 
-    def __init__(self, families: Sequence[Family]) -> None:
+    def __init__(self, families: Sequence[Family], joining: Sequence[Family] = ()) -> None:
         self._families = tuple(families)
+        self._joining = tuple(joining)
 
     def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
         """Return files of several kernels each; none where one family covers the whole graph."""
@@ -49,6 +53,8 @@ class Pipeline:
         if plain is None or any(any(f.propose(graph, target)) for f in self._families):
             return []
         most = (*self._families, ChannelReductions())
+        if not any(any(f.propose(graph, target)) for f in self._joining):
+            most = (*self._joining, *most)
         swapped = averaged_first(plain)
         first = [] if swapped is None else self._files(merged_pools(swapped), most, target)[:2]
         plain = merged_pools(plain)

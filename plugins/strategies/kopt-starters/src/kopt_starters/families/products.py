@@ -18,6 +18,7 @@ from kopt_starters.products.knobs import (
     vector_knobs,
 )
 from kopt_starters.products.matching import product_of
+from kopt_starters.products.tiles_cuda import tiles_kernel
 from kopt_starters.products.vector_cuda import vector_kernel
 from kopt_starters.products.writing import written
 
@@ -44,7 +45,7 @@ class Products:
     name = "products"
 
     def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
-        """Return kernels for a product that is all of the graph; in CUDA C++, with vectors only."""
+        """Return kernels for a product that is all of the graph; in CUDA C++, for plain ones only."""
         if target.language == "triton":
             found = _triton(graph, target.device.units)
         elif target.language == "cuda":
@@ -69,8 +70,8 @@ def _cuda(graph: Graph, units: int) -> Iterator[Candidate | None]:
     product = product_of(graph)
     if product is not None and _computable(product):
         product = _upright(product)
-        if product.size["n"] == 1:
-            yield vector_kernel(graph, product, Sizes.of(product, units))
+        write = vector_kernel if product.size["n"] == 1 else tiles_kernel
+        yield write(graph, product, Sizes.of(product, units))
 
 
 def _upright(product: Product) -> Product:

@@ -1,4 +1,4 @@
-"""Rotary embeddings in Triton: pairs of elements turned by angles whose cosines and sines are given."""
+"""Rotary embeddings: pairs of elements turned by angles whose cosines and sines are given."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kopt_starters.families.filling import FLOATS, choice, filled, powers
 from kopt_starters.families.positions import Element, Rows, positions
+from kopt_starters.families.rotary_cuda import rotary_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
     from kopt.model.device import Target
     from kopt_starters.graph import Graph
+
+_IDEA = "rotary: pairs read and written once"
 
 
 class Turned(NamedTuple):
@@ -34,28 +37,35 @@ class Rotary:
 
     def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
         """Return the kernel for a rotary embedding; empty for any other graph."""
-        found = recognised(graph) if target.language == "triton" else None
-        if found is None:
+        found = recognised(graph)
+        if found is None or target.language not in ("triton", "cuda"):
             return []
-        shape = graph.results[0].shape
-        pairs = shape[-1] // 2
-        wide = 1 << (pairs - 1).bit_length()
-        parts = [
-            {"cosine": turned.cosine.kept, "sine": turned.sine.kept, "places": turned.places,
-             "cosines": _width(graph, turned.cosine), "sines": _width(graph, turned.sine)}
-            for turned in found
-        ]  # fmt: skip
-        knobs = {
-            "ROWS": choice(max(1, 1024 // wide), powers(1, max(1, 4096 // wide))[-5:]),
-            "num_warps": choice(4, [2, 4, 8]),
-        }
-        handed = [n for each in found for n in (each.x, each.cosine.name, each.sine.name)]
-        kernel = filled(
-            "rotary_pairs.py.txt", graph, "rotary", "rotary: pairs read and written once", handed,
-            knobs, parts=parts, interleaved=found[0].interleaved, pairs=pairs, rank=len(shape),
-            output=graph.results[0].dtype,
-        )  # fmt: skip
+        if target.language == "cuda":
+            kernel = rotary_cuda(graph, found, _IDEA, target.device)
+        else:
+            kernel = _triton(graph, found)
         return [kernel] if kernel is not None else []
+
+
+def _triton(graph: Graph, found: Sequence[Turned]) -> Candidate | None:
+    shape = graph.results[0].shape
+    pairs = shape[-1] // 2
+    wide = 1 << (pairs - 1).bit_length()
+    parts = [
+        {"cosine": turned.cosine.kept, "sine": turned.sine.kept, "places": turned.places,
+         "cosines": _width(graph, turned.cosine), "sines": _width(graph, turned.sine)}
+        for turned in found
+    ]  # fmt: skip
+    knobs = {
+        "ROWS": choice(max(1, 1024 // wide), powers(1, max(1, 4096 // wide))[-5:]),
+        "num_warps": choice(4, [2, 4, 8]),
+    }
+    handed = [n for each in found for n in (each.x, each.cosine.name, each.sine.name)]
+    return filled(
+        "rotary_pairs.py.txt", graph, "rotary", _IDEA, handed, knobs, parts=parts,
+        interleaved=found[0].interleaved, pairs=pairs, rank=len(shape),
+        output=graph.results[0].dtype,
+    )  # fmt: skip
 
 
 def _width(graph: Graph, table: Element) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kopt_starters import cpu, gpu
+from kopt_starters import cpu, cuda_rows, gpu
 from kopt_starters.expression import (
     Apply,
     Expression,
@@ -95,6 +95,7 @@ OPERATOR = Operator(
             "cpp", "layer_norm_rows.cpp", "one read, the row stays in cache",
             cpu.rows, cpu.row_knobs,
         ),
+        *cuda_rows.row_structures("layer_norm"),
         *gpu.row_structures("layer_norm"),
     ),
 )  # fmt: skip

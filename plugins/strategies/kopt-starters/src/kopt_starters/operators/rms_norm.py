@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kopt_starters import cpu, gpu
+from kopt_starters import cpu, cuda_rows, gpu
 from kopt_starters.expression import Apply, Expression, Leaf, Named, Product, Reduce, Total
 from kopt_starters.operator import Match, Operator, Structure
 from kopt_starters.pattern import adjacent, is_argument, lines_up, runs_along
@@ -75,6 +75,7 @@ OPERATOR = Operator(
             "cpp", "rms_norm_columns.cpp", "tiles of columns stay in cache",
             cpu.columns, cpu.column_knobs,
         ),
+        *cuda_rows.row_structures("rms_norm"),
         *gpu.row_structures("rms_norm"),
         *gpu.column_structures("rms_norm"),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kopt_starters import cpu, gpu
+from kopt_starters import cpu, cuda_rows, gpu
 from kopt_starters.expression import Apply, Expression, Leaf, Named, Product, Reduce, total
 from kopt_starters.operator import Match, Operator, Structure
 from kopt_starters.pattern import is_argument, lines_up
@@ -70,6 +70,7 @@ OPERATOR = Operator(
             "cpp", "softmax_columns.cpp", "tiles of columns stay in cache",
             cpu.columns, cpu.column_knobs,
         ),
+        *cuda_rows.row_structures("softmax"),
         *gpu.row_structures("softmax"),
         *gpu.column_structures("softmax"),
     ),

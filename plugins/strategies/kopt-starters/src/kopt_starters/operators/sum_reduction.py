@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kopt_starters import cpu, gpu
+from kopt_starters import cpu, cuda_rows, gpu
 from kopt_starters.expression import Expression, Leaf, Reduce
 from kopt_starters.operator import Match, Operator, Structure
 from kopt_starters.pattern import adjacent, is_argument, kept
@@ -42,6 +42,7 @@ OPERATOR = Operator(
             "cpp", "sum_columns.cpp", "a thread adds up neighbouring columns",
             cpu.columns, cpu.column_sum_knobs,
         ),
+        *cuda_rows.SUM_STRUCTURES,
         *gpu.SUM_STRUCTURES,
     ),
 )  # fmt: skip

@@ -107,6 +107,29 @@ def tile_knobs(sizes: Sizes, *, tile: tuple[int, int] | None = None) -> dict[str
     return knobs
 
 
+def block_knobs(sizes: Sizes) -> dict[str, Knob]:
+    """Return the knobs of the tiled kernels in CUDA C++: what a block has, and of it a warp."""
+    single = sizes.itemsize == 4
+    high, wide = default_tile(replace(sizes, widest=128))
+    if single:  # a warp is 4 threads high and 8 wide, and each has elements in fours
+        wide = max(32, wide)
+        warp = min(32, high), 64 if wide >= 128 else 32
+    else:
+        warp = max(16, high // 2), max(16, wide // 2)
+    deep = _limited(sizes.depth, 16 if single else 32)
+    wider = 128 if single else 256
+    stages = 2 if sizes.depth <= 2 * deep else 3
+    return {
+        "BLOCK_M": _around(high, _limited(sizes.rows, 128)),
+        "BLOCK_N": _around(wide, max(wide, _limited(sizes.columns, wider))),
+        "BLOCK_K": nearest(deep, {deep, 2 * deep}),
+        "WARP_M": nearest(warp[0], {warp[0], 16, 32} if single else {warp[0], 32, 64}),
+        "WARP_N": nearest(warp[1], {warp[1], 32, 64}),
+        "STAGES": nearest(stages, {2, 3, 4}),
+        "GROUP": nearest(8, {4, 8, 16}),
+    }
+
+
 def _around(default: int, most: int) -> Knob:
     choices = {max(16, min(default, most // 2)), max(16, default // 2), default, most}
     return Knob(default=default, choices=tuple(sorted(choices)[-3:]))

@@ -30,7 +30,7 @@ def launcher(graph: Graph, product: Product, knobs: list[str]) -> str:
     """
     names = [identifier(argument.name) for argument in graph.arguments]
     left, right = _name(product.left.tensor), _name(product.right.tensor)
-    strides = [_stride(product, which, group) for which, groups in _ORDER for group in groups]
+    strides = [stride(product, which, group) for which, groups in _ORDER for group in groups]
     scalars = product.epilogue.scalars.values() if product.epilogue else ()
     passed = [f"{name}={name}" for name in knobs]
     if "BLOCK_M" in knobs and product.left.tensor.dtype != "float32":
@@ -42,7 +42,7 @@ def launcher(graph: Graph, product: Product, knobs: list[str]) -> str:
             "    return _launch(",
             f"        {left}.contiguous(), {right}.contiguous(), ({', '.join(_added(product))},),",
             f"        {_result(product, left)},",
-            f"        ({', '.join(_extent(product, group) for group in 'bmnk')}),",
+            f"        ({', '.join(extent(product, group) for group in 'bmnk')}),",
             f"        ({', '.join(strides)}),",
             f"        {', '.join(passed)})",
         ]
@@ -112,18 +112,33 @@ def _checks(product: Product) -> list[str]:
         name, shape = _name(operand.tensor), operand.tensor.shape
         found.append(f"{name}.dim() != {len(shape)}")
         found += [f"{name}.shape[{dim}] != 1" for dim, size in enumerate(shape) if size == 1]
-    return [*dict.fromkeys(found), *_unequal(product, operands)]
+    return [
+        *dict.fromkeys(found),
+        *(f"{one} != {other}" for one, other in _equal(product, operands)),
+    ]
 
 
-def _unequal(product: Product, operands: list[Operand]) -> list[str]:
-    """Return when operands that share a group of axes disagree about its extent."""
+def requirements(product: Product) -> list[str]:
+    """Return what the strides need of the arguments' shapes, as a kernel file's header says it."""
+    operands = [each for each in (product.left, product.right, product.bias) if each]
+    fixed = {
+        f"{_name(each.tensor)}.shape[{dim}] == {size}": None
+        for each in operands
+        for dim, size in enumerate(each.tensor.shape) if size == 1 or not product.whole
+    }  # fmt: skip
+    equal = _equal(product, operands) if product.whole else []
+    return [*fixed, *(f"{one} == {other}" for one, other in equal)]
+
+
+def _equal(product: Product, operands: list[Operand]) -> list[tuple[str, str]]:
+    """Return which extents have to agree, of operands that share a group of axes."""
     found = []
     for group in "bmnk":
         sharing = [each for each in operands if each.groups.get(group)]
         for each in sharing[1:]:
             first, other = (_walked(operand, group) for operand in (sharing[0], each))
             if first != other:
-                found.append(f"{first} != {other}")
+                found.append((first, other))
     return found
 
 
@@ -152,7 +167,8 @@ def _of_result(product: Product, part: Part) -> str:
     return f"{_name(product.owners[part.group])}.shape[{part.dim}]"
 
 
-def _extent(product: Product, group: str) -> str:
+def extent(product: Product, group: str) -> str:
+    """Return the extent of a group, as an expression of the arguments' shapes."""
     operands = (product.left, product.right)
     owner = next((each for each in operands if each.groups.get(group)), None)
     if not product.whole or owner is None:
@@ -160,8 +176,8 @@ def _extent(product: Product, group: str) -> str:
     return _walked(owner, group)
 
 
-def _stride(product: Product, which: int, group: str) -> str:
-    """Return the stride of a tensor (left, right, bias, result) along a group."""
+def stride(product: Product, which: int, group: str) -> str:
+    """Return the stride of a tensor (left, right, bias, result) along a group, as ``extent`` does."""
     if not product.whole or len(product.steps[group]) != 1:
         return str(product.stride(which, group))
     if which == 3:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from string import Template
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
 from kopt.model.kernel_file import parse_kernel
+from kopt_starters import cuda
 from kopt_starters.products.knobs import nearest
 from kopt_starters.products.launching import identifier
-from kopt_starters.products.writing import header_rows, text
+from kopt_starters.products.writing import text
+from kopt_starters.rendering import header
 
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
     from kopt_starters.graph import Graph
     from kopt_starters.products.knobs import Sizes
     from kopt_starters.products.matching import Product
-
-_ELEMENTS = {
-    "float32": ("float", "cstdint", "value"),
-    "float16": ("__half", "cuda_fp16.h", "__half2float(value)"),
-    "bfloat16": ("__nv_bfloat16", "cuda_bf16.h", "__bfloat162float(value)"),
-}
-"""Type, header and conversion to float of each dtype."""
 
 
 def vector_kernel(graph: Graph, product: Product, sizes: Sizes) -> Candidate | None:
@@ -37,16 +31,16 @@ def vector_kernel(graph: Graph, product: Product, sizes: Sizes) -> Candidate | N
     knobs = _knobs(sizes, piece)
     if scalars or names & {*knobs, "out", "partial"} or not all(map(str.isidentifier, names)):
         return None
-    element, include, wide = _ELEMENTS[matrix.dtype]
+    element = cuda.ELEMENTS[matrix.dtype]
     shared = "PARTS" in knobs
     source = Template(text("product_vector.cu")).substitute(
         header=_header(
             identifier(matrix.name), identifier(vector.name), len(matrix.shape), piece, knobs
         ),
-        include=include,
-        element=element,
-        written="float" if shared else element,
-        wide=wide,
+        include=element.include,
+        element=element.type,
+        written="float" if shared else element.type,
+        wide=element.wide,
         second=text("product_vector_parts.cu") if shared else "",
     )
     idea = "product: strips of rows times a vector, 16 bytes at a time"
@@ -82,26 +76,14 @@ def _header(matrix: str, vector: str, rank: int, piece: int, knobs: dict[str, Kn
     depth = f"{matrix}.shape[{rank - 1}]"
     rows = f"{matrix}.numel // {depth}" if rank > 1 else "1"
     shared = "PARTS" in knobs
-    lines = [f'requires = ["{depth} % {piece} == 0"]', *header_rows(knobs)]
+    lines = [f'requires = ["{depth} % {piece} == 0"]']
     if shared:
-        lines += ["[scratch.partial]", f'shape = ["PARTS * ({rows})"]', 'dtype = "float32"']
+        lines += cuda.scratch("partial", f"PARTS * ({rows})")
     to = "partial" if shared else "out"
     grid = [f"cdiv({rows}, ROWS)", "PARTS" if shared else 1]
-    lines += _launch("strips", grid, "THREADS", [matrix, vector, to, rows, f"{depth} // {piece}"])
+    given = [matrix, vector, to, rows, f"{depth} // {piece}"]
+    lines += cuda.launch("strips", grid, ["THREADS"], given)
     if shared:
-        lines += _launch(
-            "add_parts", [f"cdiv({rows}, 256)"], 256, ["partial", "out", rows, "PARTS"]
-        )
-    return "\n".join(["// /// kopt", *(f"// {line}" for line in lines), "// ///"])
-
-
-def _launch(
-    kernel: str, grid: list[str | int], block: str | int, arguments: list[str]
-) -> list[str]:
-    return [
-        "[[launch]]",
-        f'kernel = "{kernel}"',
-        f"grid = {json.dumps(grid)}",
-        f"block = {json.dumps([block])}",
-        f"arguments = {json.dumps(arguments)}",
-    ]
+        given = ["partial", "out", rows, "PARTS"]
+        lines += cuda.launch("add_parts", [f"cdiv({rows}, 256)"], [256], given)
+    return header("//", lines, knobs)

@@ -31,6 +31,7 @@ def written(
     if not names_fit(graph, knobs):
         return None
     places = _places(product) | _descriptors(product) | _batches(product)
+    places["walk"] = _part("product_walk.py.txt", {})
     shared = {name: _part(f"product_{name}.py.txt", places) for name in ("shared", "summed")}
     source = Template(text(f"product_{template}.py.txt")).substitute(
         places,
@@ -84,7 +85,7 @@ def _places(product: Product) -> dict[str, str]:
             stride = f"{letter}_{name}"
             # A dense axis needs no more than 32 bits, and wide offsets cost registers.
             dense = group != "b" and product.stride(which, group) == 1 and len(steps) == 1
-            found[stride] = _offset(group if dense else wide[group], steps, which, stride)
+            found[stride] = offset(group if dense else wide[group], steps, which, stride)
     lines = _finish(product, found)
     found["place"] = _place(product, found)
     found["c"] = "c"
@@ -120,7 +121,7 @@ def _place(product: Product, found: Mapping[str, str]) -> str:
     return f"{' + '.join(corner)} + ({' + '.join(within)})"
 
 
-def _offset(index: str, steps: tuple[Step, ...], which: int, stride: str) -> str:
+def offset(index: str, steps: tuple[Step, ...], which: int, stride: str) -> str:
     """Return an offset: the index times one stride, or a digit of it for each level of a nest."""
     if len(steps) <= 1:
         return f"{index} * {stride}"

@@ -1,0 +1,1 @@
+    if (threadIdx.x == 0 && row < rows) to[row] = Written(loss);

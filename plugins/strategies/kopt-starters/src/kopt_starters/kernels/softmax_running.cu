@@ -1,0 +1,25 @@
+// The largest of the values seen so far, and the sum of their exponentials relative to it.
+struct Running {
+    float most = -INFINITY, sum = 0;
+};
+
+__device__ __forceinline__ void include(Running &seen, const Values &values) {
+    float most = seen.most;
+#pragma unroll
+    for (int j = 0; j < PIECE; ++j) most = fmaxf(most, values.at[j]);
+    // Where only -inf was seen, -inf must not be subtracted from it.
+    const float shift = most == -INFINITY ? 0.0f : most;
+    seen.sum *= expf(seen.most - shift);
+#pragma unroll
+    for (int j = 0; j < PIECE; ++j) seen.sum += expf(values.at[j] - shift);
+    seen.most = most;
+}
+
+// What all threads of a row have seen together.
+__device__ __forceinline__ Running of_row(const Running &seen) {
+    Running all;
+    all.most = row_maximum(seen.most);
+    const float shift = all.most == -INFINITY ? 0.0f : all.most;
+    all.sum = row_sum(seen.sum * expf(seen.most - shift));
+    return all;
+}
