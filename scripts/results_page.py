@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kopt.model.measurement import Interval
-from kopt.suites.joining import joined
+from kopt.suites.joining import joined, replaced
 from kopt.suites.records import Row, SuiteRecord, read_suite
 from kopt.suites.statistics import Summary, summary_of
 
@@ -45,12 +45,13 @@ def page(folder: Path) -> str:
     for path in sorted(folder.glob("*.json")):
         record = read_suite(path)
         groups[record.suite, record.dtype, record.device.name].append(record)
-    parts = [HEAD, *(section(joined(records)) for _, records in sorted(groups.items()))]
+    parts = [HEAD, *(section(records) for _, records in sorted(groups.items()))]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
-def section(record: SuiteRecord) -> str:
-    """Return a suite's heading, what it comes to, and its table."""
+def section(records: Sequence[SuiteRecord]) -> str:
+    """Return a suite's heading, what its parts come to, and its table."""
+    record = joined(records, latest=True)
     versions = ", ".join(f"{k} {v}" for k, v in sorted(record.device.versions.items()))
     seconds = f"{record.settings.seconds:.0f} s"
     lines = [
@@ -66,6 +67,13 @@ def section(record: SuiteRecord) -> str:
             "Where the baseline is kept, the fastest kernel that was right:",
             "",
             *losses(kept),
+        ]
+    if earlier := replaced(records):
+        lines += [
+            "",
+            "Run again later, so that these earlier rows do not count:",
+            "",
+            *table(earlier),
         ]
     return "\n".join(lines) + "\n"
 

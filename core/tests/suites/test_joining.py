@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kopt.errors import ConfigError
-from kopt.suites.joining import joined
+from kopt.suites.joining import joined, replaced
 from kopt.suites.records import Planned, SuiteRecord, SuiteSettings
 from kopt.testing.records import cpu, gpu
 
@@ -60,3 +60,16 @@ def test_the_largest_budget_of_the_parts_is_told(made: Any) -> None:
 def test_a_problem_in_two_records_is_refused(made: Any) -> None:
     with pytest.raises(ConfigError, match="problem 1 is in two"):
         joined([part(made, 1, 2), part(made, 1)])
+
+
+def test_the_row_of_the_record_begun_last_stands(made: Any) -> None:
+    old, new = part(made, 1, 2, created=1.0), part(made, 1, created=2.0)
+    worse = new.rows[0].model_copy(update={"verdict": "failed"})
+    new = new.model_copy(update={"rows": (worse,)})
+    for order in ([old, new], [new, old]):
+        assert joined(order, latest=True).rows == (worse, old.rows[1])
+        assert replaced(order) == [old.rows[0]]
+
+
+def test_nothing_is_replaced_where_no_problem_is_in_two_records(made: Any) -> None:
+    assert replaced([part(made, 1), part(made, 2)]) == []

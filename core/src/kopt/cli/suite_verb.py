@@ -76,6 +76,10 @@ Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="The record (default below --runs-dir)."),
 ]
+Latest = Annotated[
+    bool,
+    typer.Option("--latest", help="A problem in several records has the row of the latest one."),
+]
 RecordFiles = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Records of one suite.")]
 RecordA = Annotated[Path, typer.Argument(metavar="A", help="A suite's record.")]
 RecordB = Annotated[Path, typer.Argument(metavar="B", help="Another record of the same suite.")]
@@ -234,11 +238,12 @@ def _over(text: str) -> Over:
 
 
 @group.command("show", cls=Verb)
-def show(files: RecordFiles, as_json: AsJson = False) -> int:
+def show(files: RecordFiles, latest: Latest = False, as_json: AsJson = False) -> int:
     """Show a record: a row for each problem, and what they come to. Several are parts of one."""
     from kopt.cli.suite_tables import show_record
     from kopt.suites.joining import joined
     from kopt.suites.records import read_suite
 
-    show_record(joined([read_suite(file) for file in files]), as_json=as_json)
+    records = [read_suite(file) for file in files]
+    show_record(joined(records, latest=latest), as_json=as_json)
     return 0
