@@ -128,6 +128,16 @@ def measured_verdict(evaluation: Evaluation) -> str:
     return "improved" if all(map(measurement.beats, measurement.speedup)) else "not-improved"
 
 
+def stage_seconds(evaluation: Evaluation) -> dict[str, float]:
+    """Return what each stage took, of those whose time is told apart."""
+    return {
+        stage.stage: round(stage.seconds, 3)
+        for verification in evaluation.verifications
+        for stage in verification.stages
+        if stage.seconds is not None
+    }
+
+
 def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
     """Return what ``kopt verify`` and ``kopt show --candidate`` print."""
     return {
@@ -137,6 +147,7 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
         "evidence": {
             stage.stage: stage.evidence for v in evaluation.verifications for stage in v.stages
         },
+        "stage_seconds": stage_seconds(evaluation),
         "error_ratio": worst_ratio(evaluation),
         "build": evaluation.build.to_json() if evaluation.build else None,
         "measurement": evaluation.measurement.to_json() if evaluation.measurement else None,

@@ -39,6 +39,8 @@ class StageResult(Record):
     stage: str
     outcome: Literal["pass", "fail", "not run"]
     evidence: str = ""
+    seconds: float | None = Field(default=None, ge=0)
+    """Wall clock in the judge, with waiting for the device; None: not told apart."""
 
 
 class Verification(Record):

@@ -72,6 +72,8 @@ class Row(Record):
     limited_by: str | None = None
     stages: dict[str, str] = Field(default_factory=dict)
     """``verifier.stage`` to outcome, of the chosen kernel."""
+    stage_seconds: dict[str, float] = Field(default_factory=dict)
+    """What its stages took when it was confirmed, of those whose time is told apart."""
     seconds: float = Field(ge=0)
     """Wall clock, of earlier parts too."""
     trials: dict[str, int] = Field(default_factory=dict)

@@ -41,7 +41,8 @@ def row_of(problem: SuiteProblem, run: Run, signature: Signature | None, seconds
         chosen=_kernel(run) if improved else _kept(run, best), speedup=speedup, bound_ms=least,
         of_bound_percent=100.0 * least / kopt_ms if least and kopt_ms else None,
         limited_by=bound.limited_by if bound else None,
-        stages=_stages(run) if improved else {}, seconds=max(seconds, run.spend.seconds),
+        stages=_stages(run) if improved else {},
+        stage_seconds=_stage_seconds(run) if improved else {}, seconds=max(seconds, run.spend.seconds),
         trials=run.trials, baselines=run.baselines, failed_baselines=run.failed_baselines,
         measurement=run.best.measurement if run.best else None,
     )  # fmt: skip
@@ -134,6 +135,16 @@ def _stages(run: Run) -> dict[str, str]:
         f"{verification.verifier}.{stage.stage}": stage.outcome
         for verification in run.best.verifications
         for stage in verification.stages
+    }
+
+
+def _stage_seconds(run: Run) -> dict[str, float]:
+    assert run.best is not None
+    return {
+        f"{verification.verifier}.{stage.stage}": round(stage.seconds, 3)
+        for verification in run.best.verifications
+        for stage in verification.stages
+        if stage.seconds is not None
     }
 
 

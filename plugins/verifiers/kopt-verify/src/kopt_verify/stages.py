@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,8 @@ from kopt.model.verification import StageResult, Status
 from kopt_verify.conditioning import compare_twice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kopt.model.reference import InputSet
     from kopt.model.trial import Trial
     from kopt.model.values import CallClaim
@@ -38,8 +41,9 @@ def run_stages(
 ) -> tuple[list[StageResult], float | None]:
     """Run smoke, poison and accuracy on every workload; return the stages and the worst ratio.
 
-    Raises StageFailedError for the first that fails; CandidateError passes through.
+    The time of all three is accuracy's: they look at the same calls. Raises StageFailedError for the first that fails; CandidateError passes through.
     """
+    began = time.monotonic()
     rng = random.Random(trial.seed)
     evidence: dict[str, list[str]] = {"smoke": [], "poison": [], "accuracy": []}
     ratios: list[float] = []
@@ -53,7 +57,17 @@ def run_stages(
     except StageFailedError as failure:
         failure.passed = [s for s in _results(evidence) if s.stage != failure.stage]
         raise
-    return _results(evidence), max(ratios, default=None)
+    *others, last = _results(evidence)
+    took = time.monotonic() - began
+    return [*others, last.model_copy(update={"seconds": took})], max(ratios, default=None)
+
+
+def timed(stages: Iterator[StageResult]) -> Iterator[StageResult]:
+    """Yield the stages, each with the seconds that it took to come."""
+    began = time.monotonic()
+    for stage in stages:
+        yield stage.model_copy(update={"seconds": time.monotonic() - began})
+        began = time.monotonic()
 
 
 def _results(evidence: dict[str, list[str]]) -> list[StageResult]:

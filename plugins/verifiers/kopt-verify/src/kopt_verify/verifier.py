@@ -55,7 +55,7 @@ class Verify:
     def kopt_verify(self, trial: Trial) -> Verification | None:
         """Judge a built candidate (so parse and build have passed)."""
         from kopt_verify.battery import tested
-        from kopt_verify.stages import StageFailedError, run_stages
+        from kopt_verify.stages import StageFailedError, run_stages, timed
         from kopt_verify.standing import Questions
 
         self._questions = self._questions or Questions()
@@ -80,7 +80,7 @@ class Verify:
         try:
             later, ratio = run_stages(trial, seeds, self._questions)
             if winner:
-                for stage in self._winner_stages(trial):
+                for stage in timed(self._winner_stages(trial)):
                     later = [*later, stage]
         except StageFailedError as failure:
             cause = likely_cause(trial) if failure.stage == "accuracy" else ""
