@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kopt.config import resolve, run_config
+import kopt
+from kopt.config import Settings, resolve, run_config
 from kopt.errors import ConfigError, DeviceError, ProblemError, UnknownPluginError
+from kopt.hooks import Hooks
 from kopt.loading import load_hooks, named_plugins, without_idle_options
+from kopt.model.check import Check
 from kopt.model.run import RunConfig
-from kopt.optimize import as_problem, choose_backend, load_problem, start
+from kopt.optimize import as_problem, backends_beside, choose_backend, load_problem, start
 from kopt.testing.problems import vector_add
 
 PLUGIN = """
@@ -93,3 +98,59 @@ def test_what_is_no_problem_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match="no installed format knows it"):
         load_problem(tmp_path / "notes.txt")
     assert as_problem(vector_add()) == vector_add()
+
+
+@pytest.fixture
+def gpu_backends(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Two backends for GPUs that are installed, each with its check's state."""
+    states = {"triton": "ok", "cuda": "ok"}
+    optimizing = sys.modules[start.__module__]
+    monkeypatch.setattr(
+        optimizing, "installed", lambda role: [SimpleNamespace(name=name) for name in states]
+    )
+
+    def load(references: list[tuple[str, str, dict[str, Any]]]) -> Hooks:
+        ((_, name, options),) = references
+        check = Check(name=name, state=options.get("state", states[name]), detail="d", fix="f")
+        return Hooks.load([], instances=[("backend", Checked(check))])
+
+    monkeypatch.setattr(optimizing, "Hooks", SimpleNamespace(load=load))
+    return states
+
+
+class Checked:
+    """A plugin with one check."""
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+
+    @kopt.hookimpl
+    def kopt_check(self) -> list[Check]:
+        return [self.check]
+
+
+def test_what_works_on_a_gpu_is_beside_the_backend_that_nobody_named(
+    gpu_backends: dict[str, Any],
+) -> None:
+    assert backends_beside(Settings(), "cuda", "triton") == ("cuda",)
+    assert backends_beside(Settings(), "cuda", "cuda") == ("triton",)
+    assert backends_beside(Settings(backend="triton"), "cuda", "triton") == ()
+    assert backends_beside(Settings(), "cpu", "cpp") == ()
+    gpu_backends["cuda"] = "fail"
+    assert backends_beside(Settings(), "cuda", "triton") == ()
+    gpu_backends["cuda"] = "warn"
+    assert backends_beside(Settings(), "cuda", "triton") == ("cuda",)
+
+
+def test_options_decide_whether_a_backend_works(gpu_backends: dict[str, Any]) -> None:
+    settings = Settings(options={"backend.cuda": {"state": "fail"}})
+    assert gpu_backends["cuda"] == "ok"
+    assert backends_beside(settings, "cuda", "triton") == ()
+
+
+def test_a_run_loads_and_names_every_backend_that_it_may_build_with() -> None:
+    config = run_config(Settings(), "cuda", "kopt-triton:triton", ("cuda",))
+    assert config.languages == ("triton", "cuda")
+    assert [name for role, name in named_plugins(config) if role == "backend"] == [
+        "torch", "kopt-triton:triton", "cuda",
+    ]  # fmt: skip

@@ -14,6 +14,7 @@ from kopt.hooks import Hooks
 from kopt.model.budget import Budget
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device as DeviceRecord
+from kopt.model.device import Target
 from kopt.model.evaluation import Evaluation
 from kopt.model.history import History
 from kopt.model.run import Run, RunConfig
@@ -33,7 +34,8 @@ class Proposes:
         self.numbers = numbers
 
     @kopt.hookimpl
-    def kopt_propose(self, parent: Evaluation | None) -> list[Candidate]:
+    def kopt_propose(self, target: Target, parent: Evaluation | None) -> list[Candidate]:
+        self.target = target
         return [candidate(number) for number in self.numbers] if parent is None else []
 
 
@@ -93,22 +95,27 @@ class Device:
 
 
 def run(
-    folder: Path, device: Device, budget: Budget | None = None, search: Selects | None = None
+    folder: Path,
+    device: Device,
+    budget: Budget | None = None,
+    search: Selects | None = None,
+    strategy: Proposes | None = None,
+    beside: tuple[str, ...] = (),
 ) -> Run:
     config = RunConfig(
-        backend="cpp", strategies=("instance",), search="instance", verifiers=("none",),
+        backend="cpp", beside=beside, strategies=("instance",), search="instance", verifiers=("none",),
         device="cpu", budget=budget or Budget(), build_workers=2,
     )  # fmt: skip
     made = RunFolder.create(folder, problems.vector_add(), config)
     hooks = Hooks.load(
         [],
         instances=[
-            ("strategy", Proposes(sorted(device.speedups))),
+            ("strategy", strategy or Proposes(sorted(device.speedups))),
             ("search", search or Selects()),
         ],
     )
     with made.writing() as journal:
-        return Session(made, journal, hooks, device, language="cpp").run()
+        return Session(made, journal, hooks, device).run()
 
 
 @pytest.mark.parametrize(
@@ -165,3 +172,9 @@ def test_no_limit_is_told_where_a_copy_says_little(tmp_path, device):
     found = run(tmp_path, Device({1: (2.0, 2.0)}, on=device, copy_ms=0.8), search=search)
     assert found.status == "improved"
     assert set(search.limits) == {None}
+
+
+def test_strategies_are_told_every_language_of_the_run(tmp_path):
+    strategy = Proposes([1])
+    run(tmp_path, Device({1: (2.0, 2.0)}), strategy=strategy, beside=("kopt-acme:acme",))
+    assert (strategy.target.language, strategy.target.beside) == ("cpp", ("acme",))

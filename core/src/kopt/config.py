@@ -143,10 +143,13 @@ def _storable(given: Given) -> object:
     return given.value
 
 
-def run_config(settings: Settings, device: DeviceChoice, backend: str) -> RunConfig:
-    """Return the configuration of a run whose device and backend have been settled."""
+def run_config(
+    settings: Settings, device: DeviceChoice, backend: str, beside: tuple[str, ...] = ()
+) -> RunConfig:
+    """Return the configuration of a run whose device and backends have been settled."""
     return RunConfig(
         backend=backend,
+        beside=beside,
         strategies=settings.strategies,
         search=settings.search,
         verifiers=settings.verifiers,

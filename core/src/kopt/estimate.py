@@ -12,7 +12,7 @@ from kopt.loading import load_hooks, named_plugins, refuse_unmetered, without_id
 from kopt.machine import choose_device, refuse_untimeable
 from kopt.model.completion import Usage
 from kopt.model.device import Target
-from kopt.optimize import choose_backend, judge_settings
+from kopt.optimize import backends_beside, choose_backend, judge_settings
 from kopt.reporter import Silent
 from kopt.runs.state import state_of
 from kopt.worker.client import LocalEvaluator
@@ -121,7 +121,7 @@ def _config(settings: Settings) -> RunConfig:
     device = choose_device(settings.device, [language] if language else [])
     backend = choose_backend(settings.backend, device)
     refuse_untimeable(backend.rpartition(":")[2], device)
-    config = run_config(settings, device, backend)
+    config = run_config(settings, device, backend, backends_beside(settings, device, backend))
     return without_idle_options(config, settings.origins, named_plugins(config))
 
 
@@ -133,7 +133,8 @@ def _expected(
         device, signature = evaluator.prepare()
     finally:
         evaluator.close()
-    target = Target(language=config.backend.rpartition(":")[2], device=device)
+    language, *beside = config.languages
+    target = Target(language=language, beside=tuple(beside), device=device)
     return hooks.kopt_expect(problem, signature, target, config.budget)
 
 

@@ -15,7 +15,7 @@ from kopt.plugins.catalog import installed
 def named_plugins(config: RunConfig) -> list[tuple[str, str]]:
     """Return role and name of every plugin that a configuration names."""
     return [
-        *[("backend", name) for name in dict.fromkeys((config.reference, config.backend))],
+        *[("backend", name) for name in dict.fromkeys((config.reference, config.backend, *config.beside))],
         *[("verifier", name) for name in config.verifiers],
         *[("strategy", name) for name in config.strategies],
         *[("profiler", name) for name in config.profilers],

@@ -13,6 +13,7 @@ from kopt.env import cache_folder, settings_from_environment
 from kopt.errors import (
     ConfigError,
     KoptError,
+    PluginError,
     PluginUnavailableError,
     ProblemError,
     RunStoreError,
@@ -146,6 +147,24 @@ def choose_backend(asked: str | None, device: DeviceKind) -> str:
     )
 
 
+def backends_beside(settings: Settings, device: DeviceKind, chosen: str) -> tuple[str, ...]:
+    """Return further backends for a run whose backend nobody named: those that work here."""
+    if settings.backend is not None:
+        return ()
+    names = {info.name for info in installed("backend")} - {chosen}
+    return tuple(
+        name for name in _PREFERRED[device] if name in names and _works(name, settings.options)
+    )
+
+
+def _works(backend: str, options: Mapping[str, Mapping[str, Any]]) -> bool:
+    try:
+        Hooks.load([("backend", backend, options.get(f"backend.{backend}", {}))]).ensure_available()
+    except PluginError:
+        return False
+    return True
+
+
 def start(
     problem: Problem,
     settings: Settings,
@@ -159,7 +178,7 @@ def start(
     device = choose_device(settings.device, asked)
     backend = choose_backend(settings.backend, device)
     refuse_untimeable(_language(backend), device)
-    config = run_config(settings, device, backend)
+    config = run_config(settings, device, backend, backends_beside(settings, device, backend))
     config = without_idle_options(config, settings.origins, named_plugins(config))
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
@@ -215,10 +234,7 @@ def proceed(folder: RunFolder, hooks: Hooks, reporter: Reporter | None = None) -
             judge_settings(config, hooks, state)
         )
         try:
-            session = Session(
-                folder, journal, hooks, evaluator,
-                language=_language(config.backend), reporter=reporter,
-            )  # fmt: skip
+            session = Session(folder, journal, hooks, evaluator, reporter=reporter)
             return session.run()
         finally:
             evaluator.close()

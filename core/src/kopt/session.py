@@ -57,11 +57,10 @@ class Session:
         hooks: Hooks,
         evaluator: Evaluator,
         *,
-        language: str,
         reporter: Reporter | None = None,
     ) -> None:
         self._folder, self._journal, self._hooks = folder, journal, hooks
-        self._evaluator, self._language = evaluator, language
+        self._evaluator = evaluator
         self._reporter: Reporter = reporter or Silent()
         self._state: RunState = folder.load()
         self._problem, self._config = self._state.problem, self._state.config
@@ -171,7 +170,8 @@ class Session:
 
     def _proposals(self, parents: Sequence[Evaluation]) -> list[Candidate]:
         opening = self._opened
-        target = Target(language=self._language, device=opening.device)
+        language, *beside = self._config.languages
+        target = Target(language=language, beside=tuple(beside), device=opening.device)
         pairs = [(parent, self._diagnosed(parent)) for parent in parents]
         return propose(
             self._hooks, self._problem, opening.signature, target, pairs or [(None, [])],

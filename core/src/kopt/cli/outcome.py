@@ -44,7 +44,8 @@ def _best(run: Run) -> dict[str, Any] | None:
     moved = sum(w.weight * w.bytes_moved for w in measurement.workloads)
     total = sum(w.weight for w in measurement.workloads)
     return {
-        "id": best.id, "backend": run.config.backend, "language": best.candidate.language,
+        "id": best.id, "backend": best.build.backend if best.build else run.config.backend,
+        "language": best.candidate.language,
         "strategy": best.candidate.strategy, "idea": best.candidate.idea,
         "source_path": str(run.source_path.absolute()) if run.source_path else None, "knobs": best.candidate.chosen,
         "latency_ms": measurement.latency_ms,

@@ -69,4 +69,6 @@ class Target(Record):
 
     language: str
     """``cpp``, ``triton``, ``cuda`` or ``torch``."""
+    beside: tuple[str, ...] = ()
+    """Languages that the run builds too: for a strategy that knows a better kernel in one of them."""
     device: Device

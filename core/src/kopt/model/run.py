@@ -23,6 +23,8 @@ class RunConfig(Record):
 
     backend: str
     """As ``cpp`` or ``kopt-cpp:cpp``: also the language that strategies write."""
+    beside: tuple[str, ...] = ()
+    """Further backends, whose languages strategies may write too."""
     reference: str = "torch"
     strategies: tuple[str, ...]
     search: str
@@ -42,6 +44,11 @@ class RunConfig(Record):
     """Deadline of one build."""
     run_seconds: float = 60.0
     """Deadline of one launch or block of launches."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """What strategies may write: the backend's language, then those beside it."""
+        return tuple(name.rpartition(":")[2] for name in (self.backend, *self.beside))
 
 
 class Run(Record):

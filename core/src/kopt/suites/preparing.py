@@ -10,7 +10,7 @@ from kopt.errors import RunStoreError
 from kopt.loading import load_hooks, named_plugins
 from kopt.machine import choose_device, refuse_untimeable
 from kopt.model.problem import InputSpec, Problem, ReferenceSource
-from kopt.optimize import choose_backend
+from kopt.optimize import backends_beside, choose_backend
 from kopt.single import evaluator_for
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def settled(settings: SuiteSettings) -> tuple[DeviceKind, dict[str, str]]:
     device = choose_device(resolved.device, asked)
     backend = choose_backend(resolved.backend, device)
     refuse_untimeable(backend.rpartition(":")[2], device)
-    config = run_config(resolved, device, backend)
+    config = run_config(resolved, device, backend, backends_beside(resolved, device, backend))
     hooks = load_hooks(config, named_plugins(config))
     hooks.ensure_available()
     return device, hooks.sources()

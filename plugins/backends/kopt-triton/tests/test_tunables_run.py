@@ -106,7 +106,7 @@ def play(tmp_path: Path, shapes_only):
         )
         with folder.writing() as journal:
             hooks = Hooks.load([], plugins)
-            made = Session(folder, journal, hooks, evaluator, language="triton").run()
+            made = Session(folder, journal, hooks, evaluator).run()
             assert hooks.failures == []
         return made, evaluator.seen
 

@@ -124,9 +124,11 @@ def signature_of(
     return Signature(workloads={"default": call})
 
 
-def proposals(signature: Signature, language: str, **options: Any) -> list[Candidate]:
+def proposals(
+    signature: Signature, language: str, *, beside: tuple[str, ...] = (), **options: Any
+) -> list[Candidate]:
     """Return what the strategy proposes for a signature in the first round."""
-    target = Target(language=language, device=CPU if language == "cpp" else GPU)
+    target = Target(language=language, beside=beside, device=CPU if language == "cpp" else GPU)
     starters = Starters(Starters.Options(**options))
     return list(starters.kopt_propose(PROBLEM, signature, target, None))
 
@@ -143,22 +145,33 @@ def propose() -> Callable[..., list[Candidate]]:
     return proposals
 
 
+def traced(source: str, *, dtype: str = "float32", **shapes: tuple[int, ...]) -> Signature:
+    """Return the signature of a function's source as a run traces it, on shapes alone."""
+    from kopt.model.problem import InputSpec, Workload
+    from kopt.testing.problems import function_problem
+    from kopt_torch.shapes import signature_by_shapes
+
+    text = f"import torch\nimport torch.nn.functional as F\n\n\n{textwrap.dedent(source)}"
+    entry = source.split("def ", 1)[1].split("(")[0]
+    inputs = tuple(InputSpec(name=n, shape=s, dtype=dtype) for n, s in shapes.items())
+    return signature_by_shapes(function_problem(text, entry, inputs, workloads=(Workload(),)))
+
+
+@pytest.fixture(scope="session")
+def signature_in_a_run() -> Callable[..., Signature]:
+    """Give tests ``traced``."""
+    return traced
+
+
 @pytest.fixture(scope="session")
 def graph_of() -> Callable[..., Any]:
-    """Return the graph of a function's source, traced as a run traces it, on shapes alone.
+    """Return the graph of a function's source, traced as a run traces it.
 
     ``graph_of("def f(x): return x + 1", x=(3, 4), dtype="float16")``; ``torch`` and ``F`` are there.
     """
-    from kopt.model.problem import InputSpec, Workload
-    from kopt.testing.problems import function_problem
     from kopt_starters.graph import Graph
-    from kopt_torch.shapes import signature_by_shapes
 
     def made(source: str, *, dtype: str = "float32", **shapes: tuple[int, ...]) -> Graph | None:
-        text = f"import torch\nimport torch.nn.functional as F\n\n\n{textwrap.dedent(source)}"
-        entry = source.split("def ", 1)[1].split("(")[0]
-        inputs = tuple(InputSpec(name=n, shape=s, dtype=dtype) for n, s in shapes.items())
-        problem = function_problem(text, entry, inputs, workloads=(Workload(),))
-        return Graph.of(signature_by_shapes(problem).first)
+        return Graph.of(traced(source, dtype=dtype, **shapes).first)
 
     return made

@@ -299,6 +299,22 @@ def test_options_limit_operators_and_structures(trace, propose):
     assert propose(signature, "triton", operators=("sum",)) == []
 
 
+def test_the_best_kernel_in_another_language_of_the_run_is_second(trace, propose):
+    signature = trace(lambda x: torch.softmax(x, -1), x=torch.randn(512, 8192))
+    alone = propose(signature, "triton")
+    both = propose(signature, "triton", beside=("cuda",))
+    assert [each.language for each in both] == ["triton", "cuda", "triton", "triton"]
+    assert both[0] == alone[0]
+    assert both[1] == propose(signature, "cuda")[0]
+    assert propose(signature, "triton", beside=("cuda",), structures=1) == alone[:1]
+
+
+def test_products_are_not_asked_for_beside_triton(signature_in_a_run, propose):
+    signature = signature_in_a_run("def f(x, y): return x @ y", x=(64, 64), y=(64, 64))
+    assert propose(signature, "cuda")
+    assert {each.language for each in propose(signature, "triton", beside=("cuda",))} == {"triton"}
+
+
 def test_a_recurrence_does_not_double_its_expression_with_each_step(trace, propose):
     def average(x):
         state = x

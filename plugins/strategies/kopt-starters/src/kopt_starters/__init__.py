@@ -28,6 +28,9 @@ __all__ = ["Starters"]
 
 _log = get_logger(__name__)
 
+_BETTER_IN_TRITON = frozenset({"products", "attention"})
+"""Families whose CUDA C++ is for those who ask for it: such products took 2.3 to 2.6 times as long as
+cuBLAS (``benchmarks/results/h200-starters-cuda-table4.json``)."""
 OperatorName = Literal["layer_norm", "rms_norm", "softmax", "sum"]
 
 
@@ -66,11 +69,25 @@ class Starters:
         """Propose starting kernels in the first round; a warning names what is not recognised."""
         if parent is not None or problem.mutates:
             return []
-        known = self._operator_kernels(signature, target)
-        found = [*known, *self._family_kernels(signature, target)][: self.options.structures]
+        found = self._kernels(signature, target, self._asked())
+        found[1:1] = self._beside(signature, target)
+        found = found[: self.options.structures]
         if not found:
             _log.warning("no_starter", language=target.language, why=self._why(signature, target))
         return found
+
+    def _kernels(
+        self, signature: Signature, target: Target, families: Iterable[Family]
+    ) -> list[Candidate]:
+        known = self._operator_kernels(signature, target)
+        return [*known, *self._family_kernels(signature, target, families)]
+
+    def _beside(self, signature: Signature, target: Target) -> list[Candidate]:
+        """Return the best kernel in each of the run's further languages."""
+        families = [family for family in self._asked() if family.name not in _BETTER_IN_TRITON]
+        others = (target.model_copy(update={"language": each}) for each in target.beside)
+        found = (self._kernels(signature, other, families)[:1] for other in others)
+        return [kernel for kernels in found for kernel in kernels]
 
     def _why(self, signature: Signature, target: Target) -> str:
         graph = Graph.of(signature.first)
@@ -96,10 +113,12 @@ class Starters:
         rendered = (render(structure, task, target.device) for structure in fitting)
         return [kernel for kernel in rendered if kernel is not None]
 
-    def _family_kernels(self, signature: Signature, target: Target) -> Iterator[Candidate]:
+    def _family_kernels(
+        self, signature: Signature, target: Target, families: Iterable[Family]
+    ) -> Iterator[Candidate]:
         """Yield what families write for the first workload; others may be refused by a kernel."""
         graph = Graph.of(signature.first)
         if graph is None:
             return
-        for family in self._asked():
+        for family in families:
             yield from family.propose(graph, target)
