@@ -133,13 +133,12 @@ def test_what_works_on_a_gpu_is_beside_the_backend_that_nobody_named(
     gpu_backends: dict[str, Any],
 ) -> None:
     assert backends_beside(Settings(), "cuda", "triton") == ("cuda",)
-    assert backends_beside(Settings(), "cuda", "cuda") == ("triton",)
     assert backends_beside(Settings(backend="triton"), "cuda", "triton") == ()
     assert backends_beside(Settings(), "cpu", "cpp") == ()
     gpu_backends["cuda"] = "fail"
     assert backends_beside(Settings(), "cuda", "triton") == ()
-    gpu_backends["cuda"] = "warn"
-    assert backends_beside(Settings(), "cuda", "triton") == ("cuda",)
+    gpu_backends["cuda"] = "warn"  # as without the headers that half precision needs
+    assert backends_beside(Settings(), "cuda", "triton") == ()
 
 
 def test_options_decide_whether_a_backend_works(gpu_backends: dict[str, Any]) -> None:

@@ -13,7 +13,8 @@ from kopt.env import cache_folder, settings_from_environment
 from kopt.errors import (
     ConfigError,
     KoptError,
-    PluginError,
+    PluginIncompatibleError,
+    PluginLoadError,
     PluginUnavailableError,
     ProblemError,
     RunStoreError,
@@ -158,11 +159,12 @@ def backends_beside(settings: Settings, device: DeviceKind, chosen: str) -> tupl
 
 
 def _works(backend: str, options: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Say whether nothing is amiss with it; wrong options are the user's mistake, and raised."""
     try:
-        Hooks.load([("backend", backend, options.get(f"backend.{backend}", {}))]).ensure_available()
-    except PluginError:
+        hooks = Hooks.load([("backend", backend, options.get(f"backend.{backend}", {}))])
+    except (PluginIncompatibleError, PluginLoadError, PluginUnavailableError):
         return False
-    return True
+    return all(check.state == "ok" for check in hooks.kopt_check())
 
 
 def start(

@@ -30,15 +30,16 @@ class Scripted:
         self.asked: list[tuple[str | None, int]] = []
 
     @kopt.hookimpl
-    def kopt_propose(self, parent, diagnoses):
+    def kopt_propose(self, target, parent, diagnoses):
+        self.target = target
         self.asked.append((None if parent is None else parent.id, len(diagnoses)))
         return self._answers.get(None if parent is None else parent.id, [])
 
 
-def run(*strategies, parents=(None,), past=()):
+def run(*strategies, parents=(None,), past=(), target=TARGET):
     hooks = Hooks.load([], [("strategy", strategy) for strategy in strategies])
     return propose(
-        hooks, problems.row_sum(), problems.row_sum_signature(), TARGET,
+        hooks, problems.row_sum(), problems.row_sum_signature(), target,
         [item if isinstance(item, tuple) else (item, []) for item in parents],
         records.history(past),
     )  # fmt: skip
@@ -211,3 +212,16 @@ def test_judges_see_the_profiles():
     (without,) = diagnosed(("judge", Opinion()))
     assert "3.0" not in without.evidence[0]
     assert diagnosed(("profiler", Counter())) == []
+
+
+def test_a_parents_children_are_wanted_in_its_language_where_the_run_builds_it():
+    target = TARGET.model_copy(update={"beside": ("acme",)})
+    for language, wanted in [
+        ("cpp", ("cpp", ("acme",))),
+        ("acme", ("acme", ("cpp",))),
+        ("torch", ("cpp", ("acme",))),
+    ]:
+        parent = records.measured(Candidate(language=language, source="s", entry="f"), 2.0)
+        strategy = Scripted({})
+        run(strategy, parents=[parent], past=[parent], target=target)
+        assert (strategy.target.language, strategy.target.beside) == wanted

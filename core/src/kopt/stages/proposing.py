@@ -35,12 +35,24 @@ def propose(
         [
             tunable(hooks, _signed(proposed.candidate, proposed.plugin))
             for proposed in hooks.kopt_propose(
-                problem, signature, target, parent, list(diagnoses), history, llm
+                problem, signature, _toward(target, parent), parent, list(diagnoses), history, llm
             )
         ]
         for parent, diagnoses in parents
     ]
     return list(_fresh(lists, seen, history))
+
+
+def _toward(target: Target, parent: Evaluation | None) -> Target:
+    """Return the target of a parent's children: what is built beside is its language where that is.
+
+    A strategy that changes a kernel goes on in the language that the kernel is written in.
+    """
+    language = parent.candidate.language if parent else target.language
+    if language not in target.beside:
+        return target
+    others = tuple(each for each in target.beside if each != language)
+    return target.model_copy(update={"language": language, "beside": (target.language, *others)})
 
 
 def _signed(candidate: Candidate, plugin: str) -> Candidate:

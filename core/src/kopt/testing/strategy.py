@@ -85,10 +85,13 @@ class StrategyContract(PluginContract):
             )
         ]
 
-    def ask(self, hooks: Hooks, case: StrategyCase, language: str) -> list[Candidate]:
+    def ask(
+        self, hooks: Hooks, case: StrategyCase, language: str, beside: tuple[str, ...] = ()
+    ) -> list[Candidate]:
         """Return the proposals of one case; a plugin that raised fails the test."""
+        target = Target(language=language, beside=beside, device=case.device)
         proposed = hooks.kopt_propose(
-            case.problem, case.signature, Target(language=language, device=case.device),
+            case.problem, case.signature, target,
             case.parent, case.diagnoses, records.history(case.past),
         )  # fmt: skip
         assert hooks.failures == []
@@ -121,6 +124,13 @@ class StrategyContract(PluginContract):
         for case, language in self.situations():
             found = {c.language for c in self.ask(self.hooks(), case, language)}
             assert found <= {language}
+
+    def test_languages_beside_the_target_are_welcome_too(self) -> None:
+        """Where a run builds further languages a proposal may be in one of them, in no other."""
+        for case, language in self.situations():
+            beside = tuple(each for each in self.languages if each != language)
+            found = {c.language for c in self.ask(self.hooks(), case, language, beside)}
+            assert found <= {language, *beside}
 
     def test_proposals_follow_from_the_arguments_alone(self) -> None:
         """A used instance proposes as a new one does: a resumed run asks again."""

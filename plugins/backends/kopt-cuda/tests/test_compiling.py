@@ -201,6 +201,17 @@ def test_standard_types_need_no_folders(build):
     assert build(source).build.binary_id
 
 
+@pytest.mark.parametrize(
+    "header", ["cuda_pipeline.h", "cuda_awbarrier.h", "cuda/std/cstdint", "mma.h"]
+)
+@pytest.mark.parametrize("first", ["standard", "cuda"])
+def test_standard_types_are_those_of_cudas_headers(build, header, first):
+    includes = ["#include <cstdint>", f"#include <{header}>"]
+    lines = "\n".join(includes if first == "standard" else reversed(includes))
+    source = SCALE.replace('extern "C"', f'{lines}\nextern "C"')
+    assert build(source).build.binary_id
+
+
 def test_a_build_is_reused_until_an_include_changes(build, tmp_path):
     folder = tmp_path / "headers"
     (folder / "deep").mkdir(parents=True)

@@ -26,11 +26,11 @@ def loaded(path, instance=False):
     return Hooks.load([("strategy", "autotune", options)])
 
 
-def ask(hooks, language="cpp", parent=None):
+def ask(hooks, language="cpp", parent=None, beside=()):
     past = [parent] if parent else []
     return hooks.kopt_propose(
         problems.row_sum(), problems.row_sum_signature(),
-        Target(language=language, device=records.cpu()), parent, (), records.history(past),
+        Target(language=language, beside=beside, device=records.cpu()), parent, (), records.history(past),
     )  # fmt: skip
 
 
@@ -62,3 +62,8 @@ def test_a_kernel_of_another_language_says_which_backend_builds_it(file):
     hooks = loaded(file)
     assert ask(hooks, language="triton") == []
     assert "add --backend cpp" in hooks.failures[0].error
+
+
+def test_a_kernel_in_any_language_that_the_run_builds_is_welcome(file):
+    ((_, candidate),) = ask(loaded(file), language="triton", beside=("cpp",))
+    assert candidate.language == "cpp"

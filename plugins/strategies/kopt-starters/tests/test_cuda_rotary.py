@@ -95,7 +95,9 @@ def test_other_graphs_have_none(graph_of):
 
 
 @pytest.mark.parametrize("form", ["halves, turned", "neighbours, strided", "neighbours, turned"])
-@pytest.mark.parametrize(("dtype", "architecture"), [("float16", "sm_90"), ("bfloat16", "sm_80")])
+@pytest.mark.parametrize(
+    ("dtype", "architecture"), [("float16", "sm_90"), ("bfloat16", "sm_80"), ("float32", "sm_100")]
+)
 def test_kernels_compile(graph_of, tmp_path, form, dtype, architecture):
     toolchain = find_toolchain()
     if toolchain is None:

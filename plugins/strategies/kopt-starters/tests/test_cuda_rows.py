@@ -107,6 +107,13 @@ def test_blocks_share_a_row(kernels, reference, shape, dtype):
     check(kernels(reference, given)["rows_split.cu"], reference, given, PARTS=5, THREADS=64)
 
 
+@pytest.mark.parametrize("reference", [softmax, rms_norm, layer_norm])
+@pytest.mark.parametrize("cols", [1, 3, 17, 67])
+def test_rows_of_fewer_pieces_than_blocks_share_them(kernels, reference, cols):
+    kernel = kernels(reference, arguments(reference, (2, 65537), "float32"))["rows_split.cu"]
+    check(kernel, reference, arguments(reference, (3, cols), "float32"), PARTS=32, THREADS=64)
+
+
 @pytest.mark.parametrize(("reference", "shape", "dtype", "parts"), [
     (add_up, (3, 7), "float32", 0),
     (add_up, (2, 3, 1000), "bfloat16", 0),

@@ -73,7 +73,7 @@ class Autotune:
         value before a far one; then the rest, by how many knobs they change.
         """
         if parent is None:
-            return self._given(target.language)
+            return self._given((target.language, *target.beside))
         if not parent.candidate.knobs:
             return []
         space = Space(parent.candidate)
@@ -83,14 +83,14 @@ class Autotune:
         found = self._next(space, known, history)
         return [_proposal(parent.candidate, space.values(setting)) for setting in found]
 
-    def _given(self, language: str) -> list[Candidate]:
+    def _given(self, languages: Sequence[str]) -> list[Candidate]:
         path = self.options.kernel
         if path is None:
             return []
         candidate = load_kernel(path)
-        if candidate.language != language:
+        if candidate.language not in languages:
             raise KernelFileError(
-                f"{path} is {candidate.language}, and this run builds {language}; add --backend "
+                f"{path} is {candidate.language}, and this run builds {' and '.join(languages)}; add --backend "
                 f"{candidate.language}"
             )
         return [candidate.model_copy(update={"idea": path.name})]

@@ -21,7 +21,13 @@ _PER_THREAD = 64
 """Elements of a row that fit into a thread's registers."""
 _BLOCK = 1024
 """Threads of a block at most."""
-_SHARED_BYTES = {"sm_80": 160 << 10, "sm_90": 224 << 10, "sm_100": 224 << 10, "sm_103": 224 << 10}
+_SHARED_BYTES = {
+    "sm_75": 48 << 10,
+    "sm_80": 160 << 10,
+    "sm_90": 224 << 10,
+    "sm_100": 224 << 10,
+    "sm_103": 224 << 10,
+}
 """Shared memory for the pieces of a row, by architecture; 96 KiB elsewhere."""
 
 
@@ -101,9 +107,7 @@ def _looped_knobs(layout: Layout) -> dict[str, Knob]:
     return {
         "THREADS": _choice(1024 if pieces > 4096 else 512, (256, 512, 1024)),
         "UNROLL": _choice(ACCESS_BYTES // nbytes * 4, (2, 4, 8)),
-        "KEPT": Knob(
-            default=half if half == pieces else whole, choices=tuple(sorted({0, half, whole}))
-        ),
+        "KEPT": Knob(default=whole, choices=tuple(sorted({0, half, whole}))),
     }
 
 

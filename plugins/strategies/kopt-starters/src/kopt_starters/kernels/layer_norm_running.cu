@@ -23,7 +23,7 @@ __device__ __forceinline__ void include(Running &seen, const Values &values) {
 __device__ __forceinline__ Running of_row(const Running &seen) {
     Running all;
     all.count = row_sum(seen.count);
-    all.mean = row_sum(seen.count * seen.mean) / all.count;
+    all.mean = row_sum(seen.count * seen.mean) / fmaxf(all.count, 1);  // a share may be empty
     const float apart = seen.mean - all.mean;
     all.squares = row_sum(seen.squares + seen.count * apart * apart);
     return all;
