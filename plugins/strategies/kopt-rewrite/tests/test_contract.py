@@ -51,9 +51,10 @@ class TestRewrite(StrategyContract):
     def plugin(self):
         return Rewrite()
 
-    def ask(self, hooks, case, language):
+    def ask(self, hooks, case, language, beside=()):
+        target = Target(language=language, beside=beside, device=case.device)
         proposed = hooks.kopt_propose(
-            case.problem, case.signature, Target(language=language, device=case.device),
+            case.problem, case.signature, target,
             case.parent, case.diagnoses, records.history(case.past), Answering(),
         )  # fmt: skip
         assert hooks.failures == []
