@@ -8,10 +8,9 @@ from kopt.model.candidate import Knob
 from kopt_starters.cuda import ACCESS_BYTES, piece_of
 from kopt_starters.gpu import power_of_two
 from kopt_starters.operator import Structure
+from kopt_starters.products.knobs import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kopt.model.device import Device
     from kopt_starters.operator import Layout
 
@@ -52,20 +51,13 @@ def shared_row_knobs(count: int, outer: int, itemsize: int, device: Device) -> d
     """Knobs of kernels with ROWS rows of LANES threads to a block, which read a row in turns."""
     pieces = power_of_two(count // piece_of(itemsize, count))
     lanes = _around(min(256, max(pieces // 4, min(8, pieces))), 1, 512)
-    return {"LANES": lanes, "ROWS": _rows(lanes, outer, device), "UNROLL": _choice(4, (2, 4, 8))}
-
-
-def _choice(wanted: int, choices: Iterable[int]) -> Knob:
-    """Return a knob whose default is the choice nearest to ``wanted`` in ratio."""
-    known = tuple(sorted(set(choices)))
-    default = min(known, key=lambda each: (max(each, wanted) / min(each, wanted), each))
-    return Knob(default=default, choices=known)
+    return {"LANES": lanes, "ROWS": _rows(lanes, outer, device), "UNROLL": nearest(4, (2, 4, 8))}
 
 
 def _around(wanted: int, low: int, high: int) -> Knob:
     """Return a knob of powers of two: ``wanted``, its half and its double, within bounds."""
     near = (wanted // 2, wanted, 2 * wanted)
-    return _choice(wanted, [each for each in near if low <= each <= high] or [low])
+    return nearest(wanted, [each for each in near if low <= each <= high] or [low])
 
 
 def _rows(lanes: Knob, outer: int, device: Device) -> Knob:
@@ -105,8 +97,8 @@ def _looped_knobs(layout: Layout) -> dict[str, Knob]:
     most = _SHARED_BYTES.get(layout.device.architecture, 96 << 10)
     whole, half = min(pieces, most // nbytes), min(pieces, most // 2 // nbytes)
     return {
-        "THREADS": _choice(1024 if pieces > 4096 else 512, (256, 512, 1024)),
-        "UNROLL": _choice(ACCESS_BYTES // nbytes * 4, (2, 4, 8)),
+        "THREADS": nearest(1024 if pieces > 4096 else 512, (256, 512, 1024)),
+        "UNROLL": nearest(ACCESS_BYTES // nbytes * 4, (2, 4, 8)),
         "KEPT": Knob(default=whole, choices=tuple(sorted({0, half, whole}))),
     }
 
@@ -121,8 +113,8 @@ def _split_knobs(layout: Layout) -> dict[str, Knob]:
     most = max(1, min(256, power_of_two(layout.count) // 4096))
     return {
         "PARTS": _around(min(most, wanted), 1, most),
-        "THREADS": _choice(512, (256, 512, 1024)),
-        "UNROLL": _choice(4, (2, 4, 8)),
+        "THREADS": nearest(512, (256, 512, 1024)),
+        "UNROLL": nearest(4, (2, 4, 8)),
     }
 
 
@@ -136,7 +128,7 @@ def _sum_knobs(layout: Layout) -> dict[str, Knob]:
     most = min(1024, layout.count // 8192)
     parts = min(most, -(-4 * layout.device.units // blocks))
     if parts > 1:
-        knobs["PARTS"] = _choice(parts, {max(1, parts // 2), parts, min(most, 2 * parts)})
+        knobs["PARTS"] = nearest(parts, {max(1, parts // 2), parts, min(most, 2 * parts)})
     return knobs
 
 

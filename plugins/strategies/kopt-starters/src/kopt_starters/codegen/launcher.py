@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from keyword import iskeyword
 from typing import TYPE_CHECKING
 
+from kopt_starters import rendering
 from kopt_starters.codegen.axes import NotCoveredError
 from kopt_starters.codegen.writer import identifier
 
@@ -20,11 +21,7 @@ _TAKEN = frozenset({"torch", "triton", "tl"})
 
 def header(entry: str, knobs: Mapping[str, Knob]) -> str:
     """Return the kopt header of a Python kernel."""
-    rows = [f'entry = "{entry}"', "[knobs]"]
-    for name, knob in knobs.items():
-        choices = json.dumps(list(knob.choices))
-        rows.append(f"{name} = {{default = {json.dumps(knob.default)}, choices = {choices}}}")
-    return "\n".join(["# /// kopt", *(f"# {row}" for row in rows), "# ///"])
+    return rendering.header("#", [f'entry = "{entry}"'], knobs)
 
 
 def opening(graph: Graph, entry: str, knobs: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from importlib.resources import files
 from keyword import iskeyword
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kopt.model.kernel_file import parse_kernel
 from kopt_starters.products.launching import ENTRY, identifier, launcher
+from kopt_starters.rendering import knob_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,17 +61,8 @@ def _part(name: str, places: Mapping[str, str]) -> str:
 
 def header(knobs: Mapping[str, Knob]) -> str:
     """Return the kopt header of a Python kernel."""
-    rows = [f'entry = "{ENTRY}"', *header_rows(knobs)]
+    rows = [f'entry = "{ENTRY}"', *knob_rows(knobs)]
     return "\n".join(["# /// kopt", *(f"# {row}" for row in rows), "# ///"])
-
-
-def header_rows(knobs: Mapping[str, Knob]) -> list[str]:
-    """Return the lines of a header that declare knobs."""
-    rows = ["[knobs]"]
-    for name, knob in knobs.items():
-        choices = json.dumps(list(knob.choices))
-        rows.append(f"{name} = {{default = {json.dumps(knob.default)}, choices = {choices}}}")
-    return rows
 
 
 def _places(product: Product) -> dict[str, str]:
