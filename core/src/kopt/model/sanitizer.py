@@ -8,6 +8,8 @@ from kopt.model.record import Record
 
 SANITIZER_SECONDS = 90.0
 """What an Executable's ``sanitize`` may take, builds included; what is not done by then is skipped."""
+DEVICE_SANITIZER_SECONDS = 30.0
+"""What two calls under a tool of a GPU may take: nobody measures on it meanwhile."""
 
 
 class SanitizerFinding(Record):

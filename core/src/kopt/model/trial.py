@@ -67,3 +67,7 @@ class Trial(Protocol):
     def release(self, inputs: InputSet) -> None:
         """Have the candidate's process forget ``inputs``, before they are closed."""
         ...
+
+    def settle(self, inputs: InputSet) -> bool:
+        """Release the inputs of a call that failed; whether the process is fit for another one."""
+        ...

@@ -73,6 +73,7 @@ class CandidateServer:
             "reset": self._reset, "ping": lambda order, fds: {}, "ahead": self._ahead,
             "listing": self._listing, "profiled": self._profiled, "timeline": self._timeline,
             "first-launch": self._first_launch, "start-tracer": self._start_tracer,
+            "settle": self._settle,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -147,6 +148,12 @@ class CandidateServer:
         gc.collect()
         self._detach(order, fds)
         return self._trim(order, fds)
+
+    def _settle(self, order: Reply, fds: list[int]) -> Reply:
+        """Wait for whatever a failed call left on the device; raises where its context is broken."""
+        for executable in self._executables.values():
+            executable.synchronize()
+        return {}
 
     def _trim(self, order: Reply, fds: list[int]) -> Reply:
         """Have executables give cached memory back."""

@@ -19,7 +19,7 @@ from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Build, Evaluation
 from kopt.model.oracle import OracleReport
 from kopt.model.reference import InputSet
-from kopt.model.sanitizer import SANITIZER_SECONDS, SanitizerReport
+from kopt.model.sanitizer import DEVICE_SANITIZER_SECONDS, SanitizerReport
 from kopt.model.values import CallSpec
 from kopt.model.verification import Status, Verification
 from kopt.worker import device_sanitizer
@@ -309,7 +309,8 @@ class Judge:
 
     def _instrumented(self, candidate: Candidate, inputs: InputSet) -> SanitizerReport:
         def calls(process: CandidateProcess, launches: int) -> None:
-            trial = self._built(process, candidate, SANITIZER_SECONDS)
+            more_seconds = DEVICE_SANITIZER_SECONDS - self._settings.run_seconds
+            trial = self._built(process, candidate, more_seconds)
             with self._lock.working():
                 trial.run(inputs, launches)
 

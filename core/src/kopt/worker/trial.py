@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
+from kopt.errors import CandidateError, WorkerError
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Build
 from kopt.model.origin import Origin
@@ -104,6 +105,15 @@ class ProcessTrial:
         segments = [s.id for s in inputs.segments if s.id in self._process.attached]
         self.order("release", calls=[call_id], segments=segments)
         self._process.attached.difference_update(segments)
+
+    def settle(self, inputs: InputSet) -> bool:
+        """Release inputs of a call that failed; whether the process can be asked again."""
+        try:
+            self.order("settle")
+            self.release(inputs)
+        except (CandidateError, WorkerError):
+            return False
+        return self.alive
 
     def prepare(self, inputs: InputSet) -> None:
         """Have what a call launches compiled beside other work on the device; nothing runs."""

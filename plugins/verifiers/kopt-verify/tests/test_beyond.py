@@ -134,6 +134,35 @@ def test_a_module_that_raises_for_other_shapes_is_accepted(verdict):
     assert "only one shape" in evidence(found, "shapes")
 
 
+_ONCE = """\
+import torch
+
+refusals = 0
+
+def kernel_function(x):
+    global refusals
+    if x.shape != (ROWS, COLS) and not refusals:
+        refusals += 1
+        raise ValueError("not yet")
+    return x.softmax(-1)AFTER
+"""
+
+
+def test_a_process_that_refused_is_asked_again(verdict):
+    source = _ONCE.replace("ROWS", str(ROWS)).replace("COLS", str(COLS)).replace("AFTER", "")
+    found = verdict(SOFTMAX, source, "torch")
+    assert found.status is Status.CORRECT, found.stages
+    shapes = evidence(found, "shapes")
+    assert "partly specialised" in shapes and shapes.count("not yet") == 1
+
+
+def test_what_is_wrong_after_a_refusal_is_looked_at_in_a_fresh_process(verdict):
+    source = _ONCE.replace("ROWS", str(ROWS)).replace("COLS", str(COLS))
+    found = verdict(SOFTMAX, source.replace("AFTER", " + refusals"), "torch")
+    assert found.status is Status.CORRECT, found.stages
+    assert "specialised: refuses other shapes" in evidence(found, "shapes")
+
+
 def test_memory_beyond_a_smaller_input_is_an_illegal_access(verdict):
     body = _NORM.replace("int64_t c = 0; c < cols", "int64_t c = 0; c < 100000")
     fixed = f"    if (cols == {COLS} && rows == {ROWS}) {{\n{_NORM}\n    return; }}\n{body}"

@@ -132,12 +132,12 @@ class Refuses:
     ],
     ids=["unsupported", "failed"],
 )
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("large", ["", "_MOST_ELEMENTS", "_MOST_OPERATIONS"])
 def test_who_refuses_smaller_inputs_is_run_on_its_own(
     trials, tmp_path, monkeypatch, refusal, large
 ):
     if large:
-        monkeypatch.setattr("kopt_verify.sanitizer._MOST_ELEMENTS", {"cpu": 1})
+        monkeypatch.setattr(f"kopt_verify.sanitizer.{large}", {"cpu": -1})
     with bound(trials, cpp_add(ADD), tmp_path) as (trial, own):
         small = trial.reference.inputs(own.workload, 6, "native")
         refusing = Refuses(trial, own, refusal)

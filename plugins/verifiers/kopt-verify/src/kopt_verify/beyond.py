@@ -27,6 +27,8 @@ _LOUD = {
     Status.CRASHED, Status.OOM,
 }  # fmt: skip
 """Ends that nobody takes for a result: an exception, an abort, no memory."""
+_CALM = {Status.LAUNCH_FAILED, Status.UNSUPPORTED, Status.PARSE_ERROR, Status.COMPILE_ERROR}
+"""Those after which a process may well be sound: a kernel that refuses a shape raises an exception."""
 _MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 24}
 _ENOUGH_ELEMENTS = 1 << 14
 """What a look at values is made with where the workload is large: long sums of strained values differ
@@ -55,6 +57,8 @@ class Beyond:
         self._trial, self.workload = trial, workload
         self._stack = ExitStack()
         self._twin: Trial | None = None
+        self._refused = False
+        """Whether the process that is alive refused an earlier look."""
 
     def __enter__(self) -> Beyond:
         return self
@@ -68,12 +72,20 @@ class Beyond:
         self._stack.close()
 
     def look(self, change: Change, seed: int) -> Look | None:
-        """Run on changed inputs and judge; None where the reference has no result for them."""
+        """Run on changed inputs and judge; None where the reference has no result for them.
+
+        What is wrong in a process that refused something before is looked at again in a fresh one.
+        """
         inputs = self._trial.reference.changed_inputs(self.workload, seed, change)
         if inputs is None:
             return None
+        again = self._refused
         with closing(inputs):
-            return self._judged(inputs, change.name)
+            found = self._judged(inputs, change.name)
+        if found.kind == "wrong" and again:
+            self._end_twin()
+            return self.look(change, seed)
+        return found
 
     def _judged(self, inputs: InputSet, change: str) -> Look:
         try:
@@ -86,10 +98,11 @@ class Beyond:
         except StageFailedError as failure:
             return Look(change, "wrong", failure.evidence)
         except CandidateError as error:
-            self._stack.close()
-            self._twin = None
             said = error.detail.strip().splitlines()[-1][:200] if error.detail.strip() else ""
             kind: Literal["refused", "wrong"] = "refused" if error.status in _LOUD else "wrong"
+            self._refused = error.status in _CALM and self._twin is not None and twin.settle(inputs)
+            if not self._refused:
+                self._end_twin()
             return Look(change, kind, f"{error.status}: {said}", error.status)
         if hurt := inputs.canaries_hurt():
             said = f"it wrote outside of {', '.join(sorted(hurt))}"
@@ -106,6 +119,10 @@ class Beyond:
         if self._twin is None:
             self._twin = self._stack.enter_context(self._trial.twin())
         return self._twin
+
+    def _end_twin(self) -> None:
+        self._stack.close()
+        self._twin, self._refused = None, False
 
 
 def best_distribution(reference: Reference) -> str:

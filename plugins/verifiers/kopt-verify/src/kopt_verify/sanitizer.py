@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -45,6 +46,8 @@ _ENOUGH_ELEMENTS = {"cuda": 1 << 20}
 blocks, and long enough sums for whatever is in flight at once."""
 _MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Of a workload whose own inputs are used where smaller ones are refused: some 10 s on a GPU."""
+_MOST_OPERATIONS = {"cpu": math.inf, "cuda": 1e11}
+"""The same for the operations of its products and convolutions."""
 
 
 class SanitizedTrial(Trial, Protocol):
@@ -113,7 +116,10 @@ def check_sanitizers(
 
 def _not_too_large(trial: Trial, inputs: InputSet) -> bool:
     most = _MOST_ELEMENTS.get(trial.reference.device.kind, 0)
-    return elements(trial.reference, inputs.workload) <= most
+    if elements(trial.reference, inputs.workload) > most:
+        return False
+    trace = trial.reference.signature.workloads[inputs.workload].trace
+    return sum(call.flops for call in trace) <= _MOST_OPERATIONS.get(trial.reference.device.kind, 0)
 
 
 def _fails(finding: SanitizerFinding, *, integers: bool) -> bool:
