@@ -37,3 +37,20 @@ def test_no_more_processes_than_workers(recipe: ProcessRecipe, started, inputs: 
     for number in range(3):
         compiler.compile(right(number), [inputs.call])
     assert len(started()) == 1
+
+
+def test_what_was_compiled_is_known_again_at_other_addresses(compiler, inputs: InputSet):
+    call = inputs.call
+    assert not compiler.done(right(1), call)
+    compiler.compile(right(1), [call])
+    moved = call.model_copy(update={"outputs": tuple(
+        each.model_copy(update={"segment": each.segment + 7, "offset": each.offset + 4096})
+        for each in call.outputs
+    )})  # fmt: skip
+    odd = call.model_copy(update={"outputs": tuple(
+        each.model_copy(update={"offset": each.offset + 4}) for each in call.outputs
+    )})  # fmt: skip
+    assert compiler.done(right(1), call)
+    assert compiler.done(right(1), moved)
+    assert not compiler.done(right(1), odd)
+    assert not compiler.done(right(2), call)

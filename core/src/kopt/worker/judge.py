@@ -303,8 +303,10 @@ class Judge:
         )  # fmt: skip
 
     def _compiled_ahead(self, candidate: Candidate, call: CallSpec) -> None:
-        if self._ahead is not None and candidate.language not in _IMPORTED:
-            with self._lock.resting():
+        if self._ahead is None or candidate.language in _IMPORTED:
+            return
+        if not self._ahead.done(candidate, call):
+            with self._lock.resting():  # who rests is overtaken
                 self._ahead.compile(candidate, [call])
 
     def _instrumented(self, candidate: Candidate, inputs: InputSet) -> SanitizerReport:

@@ -299,7 +299,9 @@ def test_other_extents_of_several_axes_do_not_fill_the_memory(open_trials):
     trial = opened.of(parse_kernel("def kernel_function(x):\n    return x\n", "torch"))
     found = [change.extents for change in changes(trial, name) if change.layout == "contiguous"]
     assert found and all(set(each) <= {"4", "24"} for each in found)
-    assert small_extents(reference, name, enough=1 << 14) == {"4": 4, "24": 24}, "none is over 32"
+    few = small_extents(reference, name, enough=1 << 14)
+    assert elements_at(signature, now, few) <= 1 << 14
+    assert min(few.values()) >= 2, "one from a batch to the next is left"
     assert all(elements_at(signature, now, each) <= 1 << 22 for each in found)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from kopt.model.kernel_file import parse_kernel
@@ -10,6 +12,8 @@ from kopt.model.verification import Status
 from kopt.testing.problems import function_problem
 from kopt_verify import Verify
 from kopt_verify import conditioning as module
+from kopt_verify.accuracy import compare
+from kopt_verify.tf32 import Tf32Mode, rounded_to_tf32
 
 TOTAL = function_problem(
     "def total(x):\n    return x.sum()\n", "total", (InputSpec(name="x", shape=(4096,)),)
@@ -51,3 +55,34 @@ def test_a_plain_sum_of_values_that_cancel_is_accepted(open_trials, monkeypatch)
 @pytest.mark.parametrize("mask", [TF32, "0xffff0000u"])
 def test_a_sum_of_values_that_lost_bits_is_not(open_trials, mask):
     assert judged(open_trials, mask).status is Status.WRONG
+
+
+CONVOLUTION = function_problem(
+    "import torch.nn.functional as F\n\ndef convolve(x, weight):\n    return F.conv2d(x, weight)\n",
+    "convolve",
+    (InputSpec(name="x", shape=(2, 32, 16, 16)), InputSpec(name="weight", shape=(32, 32, 3, 3))),
+)
+
+
+@pytest.mark.parametrize("tf32", [None, False, True])
+def test_where_a_reference_convolves_in_tf32_it_may_be_so_at_other_shapes_too(open_trials, tf32):
+    """A library may choose an exact algorithm there, which says nothing about the kernel."""
+    reference = open_trials(CONVOLUTION).reference
+    (name,) = reference.signature.workloads
+    seen = reference.signature.workloads[name].model_copy(update={"tf32": tf32})
+    reference.signature = reference.signature.model_copy(update={"workloads": {name: seen}})
+    with closing(reference.inputs(name, 3)) as inputs:
+        with Tf32Mode(convolutions=True):
+            coarse = reference.expected_with(inputs, {}, {})
+        rough = [
+            reference.expected_with(inputs, {n: t.bfloat16().float() for n, t in inputs.tensors.items()}, {})
+        ]  # fmt: skip
+        yardsticks = list(module.lenient_yardsticks(reference, inputs))
+
+        def passed(results):
+            return all(each.passed for each in compare(["out0"], results, yardsticks, None))
+
+        assert passed(reference.expected(inputs))
+        assert passed(coarse) is bool(tf32)
+        assert not passed(rough[0])
+        assert not passed([rounded_to_tf32(rounded_to_tf32(coarse[0]) * 1.001)])

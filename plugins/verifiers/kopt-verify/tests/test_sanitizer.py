@@ -12,15 +12,18 @@ import pytest
 from kopt.errors import CandidateError
 from kopt.hooks import Hooks
 from kopt.model.kernel_file import parse_kernel
+from kopt.model.problem import InputSpec
+from kopt.model.reference import Change
 from kopt.model.sanitizer import SanitizerFinding, SanitizerReport
 from kopt.model.verification import Status
 from kopt.runs.builds import BuildCache
 from kopt.testing import records
+from kopt.testing.problems import function_problem
 from kopt.testing.trials import BACKENDS
 from kopt.testing.verifier import cpp_add, torch_add
 from kopt.worker.candidate import WorkerContext
 from kopt.worker.segments import MappedMemory
-from kopt_verify.beyond import small_extents
+from kopt_verify.beyond import elements, small_extents
 from kopt_verify.sanitizer import _fails, check_sanitizers
 from kopt_verify.stages import StageFailedError
 
@@ -132,19 +135,46 @@ class Refuses:
     ],
     ids=["unsupported", "failed"],
 )
-@pytest.mark.parametrize("large", ["", "_MOST_ELEMENTS", "_MOST_OPERATIONS"])
+@pytest.mark.parametrize("large", [False, True])
 def test_who_refuses_smaller_inputs_is_run_on_its_own(
     trials, tmp_path, monkeypatch, refusal, large
 ):
-    if large:
-        monkeypatch.setattr(f"kopt_verify.sanitizer.{large}", {"cpu": -1})
     with bound(trials, cpp_add(ADD), tmp_path) as (trial, own):
-        small = trial.reference.inputs(own.workload, 6, "native")
+        if large:
+            most = elements(trial.reference, own.workload) - 1
+            monkeypatch.setattr("kopt_verify.sanitizer._MOST_ELEMENTS", {"cpu": most})
+        extents = {name: 2 for name in trial.reference.extents(own.workload)}
+        small = trial.reference.changed_inputs(own.workload, 6, Change("smaller", extents))
         refusing = Refuses(trial, own, refusal)
         with closing(small):
             result = check_sanitizers(refusing, small, own)
     assert refusing.ran_on == ([small] if large else [small, own])
     assert result.outcome == ("not run" if large else "pass")
+
+
+PRODUCT = function_problem(
+    "def product(x, y):\n    return x @ y\n",
+    "product",
+    (InputSpec(name="x", shape=(40, 24)), InputSpec(name="y", shape=(24, 56))),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("_MOST_ELEMENTS", 40 * 24 + 24 * 56 + 40 * 56), ("_MOST_OPERATIONS", 2 * 40 * 24 * 56)],
+)
+def test_what_would_take_the_tools_too_long_is_not_run(
+    open_trials, tmp_path, monkeypatch, name, most
+):
+    with bound(open_trials(PRODUCT), "def kernel_function(x, y):\n    return x @ y\n", tmp_path,
+               "torch") as (trial, inputs):  # fmt: skip
+        tried = Refuses(trial, inputs, None)
+        monkeypatch.setattr(f"kopt_verify.sanitizer.{name}", {"cpu": most})
+        assert check_sanitizers(tried, inputs).outcome == "pass"
+        monkeypatch.setattr(f"kopt_verify.sanitizer.{name}", {"cpu": most - 1})
+        result = check_sanitizers(tried, inputs)
+    assert (result.outcome, len(tried.ran_on)) == ("not run", 1)
+    assert "elements and 1.1e+05 operations, too many for the tools" in result.evidence
 
 
 def test_a_device_is_given_less_than_other_looks(trials, tmp_path):

@@ -138,7 +138,11 @@ def most_elements(reference: Reference, workload: str) -> int:
 
 def elements(reference: Reference, workload: str) -> int:
     """Return how many elements the arguments and outputs of a workload have."""
-    signature = reference.signature.workloads[workload]
+    return elements_of(reference.signature.workloads[workload])
+
+
+def elements_of(signature: WorkloadSignature) -> int:
+    """Return how many elements its arguments and outputs have."""
     tensors = [a.tensor for a in signature.arguments if a.tensor and a.kind == "tensor"]
     return sum(tensor.elements for tensor in [*tensors, *signature.outputs])
 
@@ -148,19 +152,22 @@ def small_extents(reference: Reference, workload: str, *, enough: int = 0) -> di
 
     The largest is halved, again and again, as long as it is even: a kernel that is made for
     multiples of a vector or a block then still takes them. ``enough``: how many elements arguments
-    and outputs may have, where it is another number than for values.
+    and outputs may have, where it is another number than for values; where that is not reached,
+    extents that are as small from the start (of batches, as a rule) are halved too, down to 2.
     """
     if elements(reference, workload) <= (enough or most_elements(reference, workload)):
         return {}
     signature = reference.signature.workloads[workload]
     now = changeable(reference, workload)
     extents = dict(now)
-    while elements_at(signature, now, extents) > (enough or _ENOUGH_ELEMENTS):
-        even = [name for name, extent in extents.items() if not extent % 2 and extent > _SMALLEST]
-        if not even:
+    for few, least in ((list(now), _SMALLEST), ([n for n in now if now[n] <= _SMALLEST], 2)):
+        while elements_at(signature, now, extents) > (enough or _ENOUGH_ELEMENTS):
+            even = [name for name in few if not extents[name] % 2 and extents[name] > least]
+            if not even:
+                break
+            extents[max(even, key=lambda each: extents[each])] //= 2
+        if not enough:
             break
-        name = max(even, key=lambda each: extents[each])
-        extents[name] //= 2
     return extents
 
 

@@ -12,8 +12,9 @@ from kopt.model.reference import Change
 from kopt.model.trial import Trial
 from kopt.model.values import TensorRef
 from kopt.model.verification import StageResult, Status
-from kopt_verify.beyond import elements, small_extents
+from kopt_verify.beyond import elements_of, small_extents
 from kopt_verify.stages import StageFailedError
+from kopt_verify.standing import signature_of
 
 if TYPE_CHECKING:
     from kopt.model.reference import InputSet
@@ -45,7 +46,7 @@ _ENOUGH_ELEMENTS = {"cuda": 1 << 20}
 """Of arguments and outputs, for a device whose tools slow a kernel down a thousandfold: still several
 blocks, and long enough sums for whatever is in flight at once."""
 _MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
-"""Of a workload whose own inputs are used where smaller ones are refused: some 10 s on a GPU."""
+"""Of a call that is instrumented: some 10 s on a GPU, on which nobody measures meanwhile."""
 _MOST_OPERATIONS = {"cpu": math.inf, "cuda": 1e11}
 """The same for the operations of its products and convolutions."""
 
@@ -86,7 +87,9 @@ def check_sanitizers(
     ``own``: the workload's own inputs, for a candidate that refuses smaller ones. Raises
     StageFailedError; CandidateError passes through.
     """
-    larger = own if own is not inputs and own is not None and _not_too_large(trial, own) else None
+    if too_large := _too_large(trial, inputs):
+        return StageResult(stage=_STAGE, outcome="not run", evidence=too_large)
+    larger = None if own is None or own is inputs or _too_large(trial, own) else own
     try:
         report = trial.sanitize(inputs)
         if larger is not None and report is not None and not report.ran:
@@ -114,12 +117,18 @@ def check_sanitizers(
     )
 
 
-def _not_too_large(trial: Trial, inputs: InputSet) -> bool:
-    most = _MOST_ELEMENTS.get(trial.reference.device.kind, 0)
-    if elements(trial.reference, inputs.workload) > most:
-        return False
-    trace = trial.reference.signature.workloads[inputs.workload].trace
-    return sum(call.flops for call in trace) <= _MOST_OPERATIONS.get(trial.reference.device.kind, 0)
+def _too_large(trial: Trial, inputs: InputSet) -> str:
+    """Say why a call takes the tools too long; empty where it does not."""
+    kind = trial.reference.device.kind
+    tensors = [*inputs.tensors.values(), *inputs.outputs]
+    count = sum(tensor.numel() for tensor in tensors)
+    signature = signature_of(trial.reference, inputs)
+    share = count / max(elements_of(signature), count, 1)
+    operations = share * sum(call.flops for call in signature.trace)
+    if count <= _MOST_ELEMENTS.get(kind, 0) and operations <= _MOST_OPERATIONS.get(kind, 0):
+        return ""
+    many = f"{count:.2g} elements" + (f" and {operations:.2g} operations" if operations else "")
+    return f"its smallest inputs have {many}, too many for the tools"
 
 
 def _fails(finding: SanitizerFinding, *, integers: bool) -> bool:

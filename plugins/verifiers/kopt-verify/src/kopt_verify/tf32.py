@@ -30,10 +30,14 @@ def rounded_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Tf32Mode(TorchDispatchMode):
-    """Rounds what products and convolutions multiply, where PyTorch itself would not."""
+    """Rounds what products and convolutions multiply, where PyTorch itself would not.
 
-    def __init__(self) -> None:
+    ``convolutions``: these alone, and always: PyTorch is free to round there, and may not.
+    """
+
+    def __init__(self, *, convolutions: bool = False) -> None:
         super().__init__()
+        self._convolutions = convolutions
         self.rounded = 0
         """How many operators were given rounded inputs."""
 
@@ -41,7 +45,8 @@ class Tf32Mode(TorchDispatchMode):
         """Run an operator; a product on rounded inputs (a bias is left as it is)."""
         name = func.overloadpacket.__name__
         kwargs = kwargs or {}
-        if not _multiplies(name, args):
+        wanted = _is_float32(args) and name in _CONVOLUTIONS
+        if not (wanted if self._convolutions else _multiplies(name, args)):
             return func(*args, **kwargs)
         self.rounded += 1
         added = 1 if name.startswith(("add", "baddbmm", "_addmm")) else 0
@@ -54,13 +59,17 @@ class Tf32Mode(TorchDispatchMode):
 
 
 def _multiplies(name: str, args: Any) -> bool:
-    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    if not tensors or tensors[0].dtype is not torch.float32:
+    if not _is_float32(args):
         return False
-    device = tensors[0].is_cuda
+    device = next(arg for arg in args if isinstance(arg, torch.Tensor)).is_cuda
     if name in _CONVOLUTIONS:
         return not (device and torch.backends.cudnn.allow_tf32)
     return name in _PRODUCTS and not (device and torch.backends.cuda.matmul.allow_tf32)
+
+
+def _is_float32(args: Any) -> bool:
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    return bool(tensors) and tensors[0].dtype is torch.float32
 
 
 def _round(value: Any) -> Any:
