@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kopt.model.problem import InputSpec, Workload
+from kopt.errors import ProblemError
+from kopt.model.problem import InputSpec, ReferenceSource, Workload
 from kopt.model.reference import Change
 from kopt.testing.problems import function_problem
 from kopt_torch.drawing import Draw
 from kopt_torch.reference import TorchReference
 from kopt_torch.tensors import Placement
-from kopt_torch.variants import cropped
+from kopt_torch.variants import cropped, pointing_inside
 
 KERNELBENCH = """\
 import torch
@@ -174,3 +177,65 @@ def test_the_oracle_takes_values_that_are_wider_than_the_problems(changed):
     (near,) = reference.oracle_with(inputs, {"x": moved}, {})
     assert near.dtype == torch.float64 and torch.equal(near, moved)
     assert not torch.equal(near, reference.oracle(inputs)[0])
+
+
+PICK = function_problem(
+    "def pick(table, index):\n    return table[index]\n",
+    "pick",
+    (
+        InputSpec(name="table", shape=(50, 8)),
+        InputSpec(name="index", shape=(300,), dtype="int64", distribution="integers", low=0, high=50),
+    ),
+)  # fmt: skip
+LABELLED = """\
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, logits, labels):
+        return nn.functional.cross_entropy(logits, labels)
+
+
+def get_inputs():
+    return [torch.rand(64, 40), torch.randint(0, 40, (64,))]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_integers_point_into_an_extent_that_was_made_smaller(changed):
+    inputs, _ = changed(PICK, {"50": 17})
+    assert inputs.tensors["table"].shape == (17, 8)
+    assert int(inputs.tensors["index"].max()) == 16
+    labelled = function_problem("", "", ()).model_copy(
+        update={"reference": ReferenceSource(kind="kernelbench", source=LABELLED, entry="Model")}
+    )
+    inputs, _ = changed(labelled, {"40": 7, "64": 33})
+    logits, labels = inputs.tensors.values()
+    assert logits.shape == (33, 7)
+    assert int(labels.max()) == 6
+    inputs, _ = changed(labelled, {"40": 0})
+    assert inputs is None, "no label is right where there are no classes"
+
+
+def test_integers_that_point_outside_are_found_before_a_gpu_sees_them():
+    reference = TorchReference(PICK, "cpu")
+    table, index = torch.rand(10, 8).half(), torch.full((3,), 9)
+    reference.try_on_cpu(Draw(["table", "index"], [table, index], {}), {})
+    with pytest.raises(ProblemError, match="out of bounds"):
+        reference.try_on_cpu(Draw(["table", "index"], [table, index + 1], {}), {})
+    reference.close()
+
+
+@given(st.lists(st.integers(-2, 40), min_size=1), st.integers(0, 60), st.integers(0, 60))
+def test_wrapped_integers_stay_below_the_new_extent_and_others_are_left(values, extent, other):
+    value = torch.tensor(values)
+    drawn = Draw(["x"], [value], {})
+    (found,) = pointing_inside(drawn, {"a": extent, "b": 60}, {"a": other}).values
+    if min(values) >= 0 and other <= max(values) < extent and other > 0:
+        assert int(found.max()) < other
+    else:
+        assert torch.equal(found, value)

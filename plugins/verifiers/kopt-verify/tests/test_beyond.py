@@ -234,7 +234,7 @@ def test_integers_are_tried_at_both_ends_of_what_the_problem_draws(verdict):
     found = verdict(PICK, source.replace("VALUE", right))
     assert found.status is Status.CORRECT, found.stages
     assert "right on every integer and boolean at its lowest" in evidence(found, "edges")
-    varied = "n < 3 || index[0] != index[n - 1] || index[0] != index[n / 2]"
+    varied = "n != 300 || index[0] != index[n - 1] || index[0] != index[n / 2]"
     found = verdict(PICK, source.replace("VALUE", f"({varied}) ? {right} : 1.0f"))
     assert found.status is Status.WRONG
     assert "every integer and boolean at its" in evidence(found, "edges")

@@ -98,6 +98,8 @@ class TorchReference:
         try:
             make = self._changed(workload, change)
             drawn, state = make(seed)
+            if self.device.kind == "cuda" and change.extents and variants.has_integers(drawn):
+                self.try_on_cpu(drawn, state)
             described = self._probed(drawn, state)
         except ProblemError:  # the reference has its own idea of what goes together
             return None
@@ -119,16 +121,42 @@ class TorchReference:
         problem, chosen = variants.resized(
             self.problem, self.problem.workload(workload), change.extents
         )
+        extents: dict[str, int] = {}
 
         def make(seed: int) -> tuple[Draw, dict[str, torch.Tensor]]:
             drawn, state = self._draw(chosen, seed, change.distribution, problem)
             if not problem.inputs:
                 drawn = variants.cropped(drawn, change.extents)
+            if change.extents and variants.has_integers(drawn):
+                extents.update(extents or self.extents(workload))
+                drawn = variants.pointing_inside(drawn, extents, change.extents)
             if change.content:
                 drawn = stress.stressed(problem, drawn, change.content)
             return drawn, state
 
         return make
+
+    def try_on_cpu(self, drawn: Draw, state: dict[str, torch.Tensor]) -> None:
+        """Raise ProblemError for integers that point outside: a GPU would not run anything again.
+
+        Its assertions end the judge's context. Half types are looked at in float32.
+        """
+
+        def moved(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            wide = value.dtype in (torch.float16, torch.bfloat16)
+            return value.cpu().float() if wide else value.cpu()
+
+        try:
+            self._function(
+                [moved(value) for value in drawn.values],
+                {name: moved(value) for name, value in drawn.keywords.items()},
+                {name: moved(value) for name, value in state.items()},
+            )
+        except ProblemError as error:
+            if "same device" not in str(error):  # else it makes tensors on a GPU by name
+                raise
 
     def _probed(self, drawn: Draw, state: dict[str, torch.Tensor]) -> WorkloadSignature | None:
         """Run the reference on what was drawn; None where hardly anything of it is finite."""

@@ -80,5 +80,39 @@ def cropped(drawn: Draw, changes: Mapping[str, int]) -> Draw:
     )  # fmt: skip
 
 
+def pointing_inside(drawn: Draw, extents: Mapping[str, int], changes: Mapping[str, int]) -> Draw:
+    """Return arguments whose integers follow an extent that becomes smaller.
+
+    Integers that may be positions or labels are taken to lie below the smallest extent that is above
+    all of them; where that one is made smaller they are wrapped around.
+    """
+
+    def follow(value: Any) -> Any:
+        if not _holds_integers(value) or not value.numel():
+            return value
+        most = int(value.max())
+        above = [name for name, extent in extents.items() if extent > most]
+        bound = min(above, key=lambda name: extents[name], default="")
+        if int(value.min()) < 0 or not 0 < changes.get(bound, 0) <= most:
+            return value
+        return value % changes[bound]
+
+    return Draw(
+        drawn.names, [follow(v) for v in drawn.values],
+        {name: follow(v) for name, v in drawn.keywords.items()},
+    )  # fmt: skip
+
+
+def has_integers(drawn: Draw) -> bool:
+    """Whether an argument may hold positions or labels."""
+    return any(map(_holds_integers, _tensors(drawn)))
+
+
+def _holds_integers(value: Any) -> bool:
+    if not isinstance(value, torch.Tensor):
+        return False
+    return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
+
+
 def _tensors(drawn: Draw) -> list[torch.Tensor]:
     return [v for _, v, _ in drawn.named() if isinstance(v, torch.Tensor)]
