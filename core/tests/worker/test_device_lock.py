@@ -130,6 +130,20 @@ def test_a_thread_that_works_may_enter_again_though_somebody_waits(tmp_path: Pat
     waiter.join()
 
 
+def test_work_makes_way_for_who_waits_to_measure(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path, device())
+    lock.make_way()  # it does not work: nothing to do
+    with lock.working():
+        lock.make_way()
+        waiter = Waiter(lock, "exclusive")
+        assert not waiter.got.wait(0.3)
+        lock.make_way()
+        assert waiter.got.is_set(), "it had its turn before work went on"
+        with pytest.raises(RuntimeError, match="cannot wait for it to be idle"), lock.exclusive():
+            pass
+    waiter.join()
+
+
 def test_devices_are_apart(tmp_path: Path) -> None:
     holder = Holder(tmp_path, "exclusive", device("cuda", "GPU-1"))
     with DeviceLock(tmp_path, device("cuda", "GPU-2")).exclusive():

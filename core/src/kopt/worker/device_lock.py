@@ -70,6 +70,24 @@ class DeviceLock:
             self._pass_gate(fd, fcntl.LOCK_SH)
             self._mine.works, self._mine.fd = True, fd
 
+    def make_way(self) -> None:
+        """Let whoever waits to measure go first, where this thread works on the device.
+
+        Between one piece of work and the next: who waits then has to wait for one piece only.
+        """
+        if not getattr(self._mine, "works", False):
+            return
+        gate = _open(self._gate)
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return  # nobody waits
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(gate)
+        with self.resting():
+            pass
+
     @contextmanager
     def building(self) -> Iterator[None]:
         """Hold the device for a build: that disturbs a measurement on the same CPUs only."""

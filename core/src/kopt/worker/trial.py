@@ -49,12 +49,14 @@ class ProcessTrial:
         instrumented: Callable[[Candidate, InputSet], SanitizerReport] | None = None,
         ahead: Callable[[CallSpec], None] | None = None,
         resting: Callable[[], AbstractContextManager[None]] = nullcontext,
+        make_way: Callable[[], None] = lambda: None,
     ) -> None:
         """``twin`` lends the same candidate in another process.
 
         ``instrumented`` runs it under the device's own sanitizer; where it is None, the executable
         is asked for an instrumented build. ``ahead`` compiles what a call launches, elsewhere.
-        ``resting`` lets measurements through while the process does what needs no device.
+        ``resting`` lets measurements through while the process does what needs no device;
+        ``make_way``, called before each run, those that wait.
         """
         self.problem: Problem = reference.problem
         self.candidate = candidate
@@ -69,6 +71,7 @@ class ProcessTrial:
         self._instrumented = instrumented
         self._ahead = ahead
         self._resting = resting
+        self._make_way = make_way
         self.setup_ms: float | None = None
         """Wall clock of the first binding and call."""
 
@@ -126,6 +129,7 @@ class ProcessTrial:
 
     def run(self, inputs: InputSet, launches: int = 1) -> CallClaim:
         """Launch, wait, and have the results put into ``inputs.outputs``."""
+        self._make_way()
         start = time.perf_counter()
         call_id = self.bind(inputs)
         reply = self.order("run", call_id=call_id, launches=launches)
