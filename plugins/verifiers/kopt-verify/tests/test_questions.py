@@ -96,6 +96,18 @@ def test_large_questions_are_not_kept(watched, monkeypatch):
     assert watched.reference.counts == {"inputs": 4, "answers": 4}
 
 
+def test_what_is_kept_stays_and_no_more_is_kept_where_others_need_the_memory(watched, monkeypatch):
+    verifier = Verify(Verify.Options())
+    verdict(verifier, watched)
+    monkeypatch.setattr("kopt_verify.standing.leaves_room", lambda reference, workload: False)
+    verdict(verifier, watched)
+    assert watched.reference.counts == {"inputs": 2, "answers": 2}
+    crowded = Verify(Verify.Options())
+    for _ in range(2):
+        verdict(crowded, watched)
+    assert watched.reference.counts == {"inputs": 4, "answers": 4}, "anew each time"
+
+
 def test_the_first_failure_ends_the_questions(watched):
     assert verdict(Verify(Verify.Options(seeds=3)), watched, WRONG) is Status.WRONG
     assert watched.reference.counts == {"inputs": 1, "answers": 1}

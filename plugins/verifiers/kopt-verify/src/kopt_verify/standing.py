@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+import torch
+
 from kopt.errors import CandidateError, WorkerError
 from kopt_verify.accuracy import Yardstick
 from kopt_verify.ties import ties_of
 
 if TYPE_CHECKING:
-    import torch
-
     from kopt.model.problem import WorkloadSignature
     from kopt.model.reference import InputSet, Reference
     from kopt.model.trial import Trial
@@ -86,8 +86,12 @@ class Questions:
     ) -> Iterator[Question]:
         """Lend a question; the candidate's process has forgotten it afterwards."""
         reference, key = trial.reference, (workload, distribution, number)
-        keep = trial.depth == "search" and fits(reference, workload, _KEPT)
-        question = self._kept.get(key) if keep else None
+        question = self._kept.get(key) if trial.depth == "search" else None
+        keep = question is not None or (
+            trial.depth == "search"
+            and fits(reference, workload, _KEPT)
+            and leaves_room(reference, workload)
+        )
         if question is None:
             seed = rng.randrange(1 << 31)
             question = Question(reference, workload, seed, distribution, keep=keep)
@@ -124,6 +128,14 @@ def fits(reference: Reference, workload: str, times: int) -> bool:
     """Whether so many times a workload's compulsory bytes leave a candidate its memory."""
     needed = times * reference.signature.workloads[workload].compulsory_bytes
     return needed < reference.device.memory_bytes // _MEMORY_SHARE
+
+
+def leaves_room(reference: Reference, workload: str) -> bool:
+    """Whether keeping a question leaves others on the device their memory, as they have it now."""
+    if reference.device.kind != "cuda":
+        return True
+    free: int = torch.cuda.mem_get_info()[0]
+    return _KEPT * reference.signature.workloads[workload].compulsory_bytes < free // _MEMORY_SHARE
 
 
 def smallest_workload(trial: Trial) -> str:
