@@ -32,8 +32,8 @@ class NcuOptions(kopt.Options):
     metric_set: MetricSet = "judge"
     """``small``: launch, time, throughput and DRAM; ``judge``: all that kopt knows; ``full``: ncu's
     full set besides."""
-    launches: int = Field(default=32, ge=1, le=10_000)
-    """Kernel launches of a call that are profiled, from the first on."""
+    launches: int = Field(default=10, ge=1, le=10_000)
+    """Kernel launches of a call that are profiled, from the first on: about half a second each."""
     metrics: Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_checked)] = ()
     """More metrics, by ncu's names; they come back in ``raw``."""
     timeout_seconds: float = Field(default=120.0, gt=0)
