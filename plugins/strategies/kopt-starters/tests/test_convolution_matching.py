@@ -112,6 +112,7 @@ AHEAD = [
      (16, 32, 16, 32, 32), (32, 64, 3, 3, 3)),
     ("F.conv_transpose3d(x, w, stride=2, padding=1, groups=4)", "float32",
      (4, 32, 32, 64, 128), (32, 8, 3, 3, 3)),
+    ("F.conv3d(x, w)", "float32", (16, 3, 64, 64, 64), (64, 3, 3, 5, 7)),
     ("F.conv_transpose3d(x, w)", "bfloat16", (8, 48, 96, 96, 96), (48, 24, 3, 3, 3)),
     ("F.conv2d(F.conv2d(x, w, padding=1, groups=64), p)", "float32",
      (16, 64, 512, 512), (64, 1, 3, 3)),

@@ -93,8 +93,19 @@ def _layout(task: Convolution, pack: Three, fold: bool) -> dict[str, Knob]:
     }
 
 
-def last_knobs(task: Convolution, device: Device, pack: Three, fold: bool) -> dict[str, Knob]:
-    """Return the knobs of the product over a copy of the input with channels last."""
+def limbs_suit(task: Convolution) -> bool:
+    """Whether exact float32 products are wanted, of which tensor cores take two limbs each."""
+    return task.itemsize == 4 and task.kept_exact
+
+
+def last_knobs(
+    task: Convolution, device: Device, pack: Three, fold: bool, *, limbs: bool = False
+) -> dict[str, Knob]:
+    """Return the knobs of the product over a copy of the input with channels last.
+
+    ``limbs``: the copy holds each number as two that a tensor core takes whole. Twice the shared
+    memory and half as many pixels a tile then, but nothing is left to do between load and product.
+    """
     layout = _layout(task, pack, fold)
     near = int(layout["NEAR"].default)
     taps = prod(_reach(task, side) for side in range(3) if pack[side])
@@ -112,7 +123,12 @@ def last_knobs(task: Convolution, device: Device, pack: Three, fold: bool) -> di
     orders["ORDER"] = Knob(
         default="channels" if widest >= _FEW_ROWS else "pixels", choices=("channels", "pixels")
     )
-    many = widest * pixels > 128 * 128 or layout["COPY"].default == "gather"
+    if limbs:
+        pixels = min(pixels, 128)
+        orders["PRECISION"] = Knob(default="limbs", choices=("limbs",))
+    # An exact product has a piece of its sums in registers too, or both limbs of an operand.
+    most = 64 * 128 if limbs_suit(task) else 128 * 128
+    many = widest * pixels > most or layout["COPY"].default == "gather"
     return {
         **layout,
         "CHANNELS": knob(widest, powers(max(16, widest // 2), widest)),

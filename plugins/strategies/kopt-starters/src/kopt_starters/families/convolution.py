@@ -85,9 +85,11 @@ def _copied(
     """Propose a product over a copy of the input with channels last."""
     for fold in channels_last.foldings(task):
         pack = channels_last.packed(task, fold)
-        declared = channels_last.last_knobs(task, device, pack, fold)
-        body = [f"return {_last(task, end, declared, pack, fold)}"]
-        yield write(graph, {"last": end}, body, declared, _idea(_last_kind(task, fold), end))
+        for limbs in (False, True) if channels_last.limbs_suit(task) else (False,):
+            declared = channels_last.last_knobs(task, device, pack, fold, limbs=limbs)
+            body = [f"return {_last(task, end, declared, pack, fold)}"]
+            kind = _last_kind(task, fold) + (", each number as two limbs" if limbs else "")
+            yield write(graph, {"last": end}, body, declared, _idea(kind, end))
 
 
 def _last(
