@@ -163,8 +163,8 @@ def kopt_propose(
     Must be a function of its arguments alone: a resumed run calls it again with the same history.
     ``llm`` (None where the run has no language model) answers what it was asked before alike.
     Candidates already evaluated are dropped by the session. An empty answer is fine.
-    ``target.language`` is the parent's, or the run's main one; ``target.beside`` names further ones that
-    the run builds.
+    ``target.language`` is the parent's where the run builds that, or its main one; ``target.beside``
+    names further ones that the run builds.
     """
 
 

@@ -13,7 +13,9 @@ from kopt.env import cache_folder, settings_from_environment
 from kopt.errors import (
     ConfigError,
     KoptError,
+    PluginConflictError,
     PluginIncompatibleError,
+    PluginInterfaceError,
     PluginLoadError,
     PluginUnavailableError,
     ProblemError,
@@ -162,7 +164,13 @@ def _works(backend: str, options: Mapping[str, Mapping[str, Any]]) -> bool:
     """Say whether nothing is amiss with it; wrong options are the user's mistake, and raised."""
     try:
         hooks = Hooks.load([("backend", backend, options.get(f"backend.{backend}", {}))])
-    except (PluginIncompatibleError, PluginLoadError, PluginUnavailableError):
+    except (
+        PluginConflictError,
+        PluginIncompatibleError,
+        PluginInterfaceError,
+        PluginLoadError,
+        PluginUnavailableError,
+    ):
         return False
     return all(check.state == "ok" for check in hooks.kopt_check())
 

@@ -104,6 +104,18 @@ def test_work_on_a_gpu_shares_it(tmp_path: Path) -> None:
         holder.kill()
 
 
+def test_a_thread_knows_how_long_it_waited(tmp_path: Path) -> None:
+    holder, lock = Holder(tmp_path, "exclusive", device()), DeviceLock(tmp_path, device())
+    threading.Timer(0.5, holder.kill).start()
+    with lock.working():
+        assert 0.4 < lock.waited < 10
+    others: list[float] = []
+    thread = threading.Thread(target=lambda: others.append(lock.waited))
+    thread.start()
+    thread.join()
+    assert others == [0.0]
+
+
 def test_who_waits_to_measure_is_not_overtaken_by_work(tmp_path: Path) -> None:
     first, lock = Holder(tmp_path, "working", device()), DeviceLock(tmp_path, device())
     waiter = Waiter(lock, "exclusive")
@@ -137,6 +149,7 @@ def test_work_makes_way_for_who_waits_to_measure(tmp_path: Path) -> None:
         lock.make_way()
         waiter = Waiter(lock, "exclusive")
         assert not waiter.got.wait(0.3)
+        assert lock.waited < 0.1
         lock.make_way()
         assert waiter.got.is_set(), "it had its turn before work went on"
         with pytest.raises(RuntimeError, match="cannot wait for it to be idle"), lock.exclusive():

@@ -25,6 +25,11 @@ class Trial(Protocol):
     """Secret; a fresh one for each verification."""
     depth: Literal["search", "winner"]
 
+    @property
+    def waited(self) -> float:
+        """Seconds for which others on the device were waited for; a stage's own limit leaves them out."""
+        ...
+
     def prepare(self, inputs: InputSet) -> None:
         """Have what a call launches compiled beside other work on the device; nothing runs.
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,11 @@ class DeviceLock:
         self._gate = folder / f"{device.kind}-{name}.gate"
         self._builds_disturb = device.kind == "cpu"
         self._mine = threading.local()
+
+    @property
+    def waited(self) -> float:
+        """Seconds that this thread has waited for others on the device."""
+        return float(getattr(self._mine, "waited", 0.0))
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -107,12 +113,13 @@ class DeviceLock:
             os.close(fd)
 
     def _pass_gate(self, fd: int, mode: int) -> None:
-        gate = _open(self._gate)
+        begun, gate = time.monotonic(), _open(self._gate)
         try:
             fcntl.flock(gate, fcntl.LOCK_EX)
             fcntl.flock(fd, mode)
         finally:
             os.close(gate)
+            self._mine.waited = self.waited + time.monotonic() - begun
 
 
 def _open(path: Path) -> int:

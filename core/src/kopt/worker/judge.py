@@ -301,6 +301,7 @@ class Judge:
             ahead=lambda call: self._compiled_ahead(candidate, call),
             resting=self._lock.resting,
             make_way=self._lock.make_way,
+            waited=lambda: self._lock.waited,
         )  # fmt: skip
 
     def _compiled_ahead(self, candidate: Candidate, call: CallSpec) -> None:
@@ -314,7 +315,6 @@ class Judge:
         def calls(process: CandidateProcess, launches: int) -> None:
             more_seconds = DEVICE_SANITIZER_SECONDS - self._settings.run_seconds
             trial = self._built(process, candidate, more_seconds)
-            trial.bind(inputs)  # most of it is the start of the tool, which disturbs nobody
             with self._lock.working():
                 trial.run(inputs, launches)
 

@@ -50,13 +50,14 @@ class ProcessTrial:
         ahead: Callable[[CallSpec], None] | None = None,
         resting: Callable[[], AbstractContextManager[None]] = nullcontext,
         make_way: Callable[[], None] = lambda: None,
+        waited: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """``twin`` lends the same candidate in another process.
 
         ``instrumented`` runs it under the device's own sanitizer; where it is None, the executable
         is asked for an instrumented build. ``ahead`` compiles what a call launches, elsewhere.
         ``resting`` lets measurements through while the process does what needs no device;
-        ``make_way``, called before each run, those that wait.
+        ``make_way``, called before each run, those that wait; ``waited`` says how long that took.
         """
         self.problem: Problem = reference.problem
         self.candidate = candidate
@@ -72,6 +73,7 @@ class ProcessTrial:
         self._ahead = ahead
         self._resting = resting
         self._make_way = make_way
+        self._waited = waited
         self.setup_ms: float | None = None
         """Wall clock of the first binding and call."""
 
@@ -79,6 +81,11 @@ class ProcessTrial:
     def alive(self) -> bool:
         """Whether its process still takes orders."""
         return self._process.alive
+
+    @property
+    def waited(self) -> float:
+        """Seconds that this thread has waited for others on the device."""
+        return self._waited()
 
     def release_all(self) -> None:
         """Release every bound input set."""

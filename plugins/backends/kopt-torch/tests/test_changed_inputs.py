@@ -13,6 +13,7 @@ from kopt.model.reference import Change
 from kopt.testing.problems import function_problem
 from kopt_torch.drawing import Draw
 from kopt_torch.reference import TorchReference
+from kopt_torch.source import ReferenceFunction
 from kopt_torch.tensors import Placement
 from kopt_torch.variants import cropped, pointing_inside
 
@@ -228,6 +229,27 @@ def test_integers_that_point_outside_are_found_before_a_gpu_sees_them():
     with pytest.raises(ProblemError, match="out of bounds"):
         reference.try_on_cpu(Draw(["table", "index"], [table, index + 1], {}), {})
     reference.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # Half is half: widened, it does not fit what the reference makes itself.
+        "torch.zeros(40, 8, dtype=torch.float16).index_add_(0, index, table[index])",
+        "table[index].to('meta').sum().item()",
+    ],
+    ids=["dtype", "not-on-a-cpu"],
+)
+def test_what_else_goes_wrong_on_a_cpu_says_nothing_of_the_reference(body):
+    problem = function_problem(
+        f"import torch\n\ndef pick(table, index):\n    return {body}\n", "pick", PICK.inputs
+    )
+    reference = TorchReference.__new__(TorchReference)
+    reference.problem, reference._function = problem, ReferenceFunction(problem, "cpu")
+    table, index = torch.rand(10, 8).half(), torch.full((3,), 9)
+    reference.try_on_cpu(Draw(["table", "index"], [table, index], {}), {})
+    with pytest.raises(ProblemError, match="out of bounds"):
+        reference.try_on_cpu(Draw(["table", "index"], [table, index + 1], {}), {})
 
 
 @given(st.lists(st.integers(-2, 40), min_size=1), st.integers(0, 60), st.integers(0, 60))

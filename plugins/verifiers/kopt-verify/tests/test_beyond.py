@@ -13,8 +13,16 @@ from kopt.model.problem import InputSpec, Problem, ReferenceSource
 from kopt.model.verification import Status
 from kopt.testing.problems import function_problem
 from kopt_verify import Verify
-from kopt_verify.beyond import changeable, elements, elements_at, primes, resizings, small_extents
-from kopt_verify.shapes import changes
+from kopt_verify.beyond import (
+    Beyond,
+    changeable,
+    elements,
+    elements_at,
+    primes,
+    resizings,
+    small_extents,
+)
+from kopt_verify.shapes import changes, check_shapes
 
 ROWS, COLS = 40, 96
 NORM = function_problem(
@@ -161,6 +169,72 @@ def test_what_is_wrong_after_a_refusal_is_looked_at_in_a_fresh_process(verdict):
     found = verdict(SOFTMAX, source.replace("AFTER", " + refusals"), "torch")
     assert found.status is Status.CORRECT, found.stages
     assert "specialised: refuses other shapes" in evidence(found, "shapes")
+
+
+_HIDES = """\
+import torch
+
+stopped = False
+
+def kernel_function(x):
+    global stopped
+    if x.shape == (ROWS, COLS):
+        return x.softmax(-1)
+    if stopped:
+        raise ValueError("not for this shape")
+    stopped = x.shape[1] == COLS - 1
+    if stopped:
+        raise ValueError("not for this shape")
+    return x * 0 + 0.1
+"""
+
+
+def test_who_refuses_only_because_it_refused_before_is_asked_again(verdict):
+    found = verdict(SOFTMAX, _HIDES.replace("ROWS", str(ROWS)).replace("COLS", str(COLS)), "torch")
+    assert found.status is Status.WRONG
+    assert "specialised, and silently wrong on" in evidence(found, "shapes")
+
+
+_ONE_SHAPE = """\
+import torch
+
+served = None
+
+def kernel_function(table, index):
+    global served
+    served = served or (table.shape, index.shape)
+    if served != (table.shape, index.shape):
+        raise ValueError(f"this process serves {served}")
+    return table[index]
+"""
+
+
+def test_its_own_shape_is_asked_of_a_process_that_refused_nothing(verdict):
+    found = verdict(PICK, _ONE_SHAPE, "torch")
+    assert found.status is Status.CORRECT, found.stages
+    assert "right on every integer and boolean at its lowest" in evidence(found, "edges")
+
+
+class Busy:
+    """A trial that waits for others, a second at each look at its clock."""
+
+    def __init__(self, trial):
+        self._trial = trial
+        self.waited = 0.0
+
+    def __getattr__(self, name):
+        return getattr(self._trial, name)
+
+    def clock(self):
+        self.waited += 7.0
+        return self.waited
+
+
+def test_the_time_that_others_take_is_not_the_looks_own(open_trials):
+    busy = Busy(open_trials(NORM).of(parse_kernel(rows("norm", _NORM), "cpp"), depth="winner"))
+    with Beyond(busy, "default") as beyond:
+        found = check_shapes(busy, beyond, refuse_layouts=False, clock=busy.clock)
+    assert "left out" not in found.evidence
 
 
 def test_memory_beyond_a_smaller_input_is_an_illegal_access(verdict):

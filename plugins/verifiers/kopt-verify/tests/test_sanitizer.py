@@ -166,6 +166,7 @@ PRODUCT = function_problem(
 def test_what_would_take_the_tools_too_long_is_not_run(
     open_trials, tmp_path, monkeypatch, name, most
 ):
+    monkeypatch.setattr("kopt_verify.sanitizer._KIND", "cpu")
     with bound(open_trials(PRODUCT), "def kernel_function(x, y):\n    return x @ y\n", tmp_path,
                "torch") as (trial, inputs):  # fmt: skip
         tried = Refuses(trial, inputs, None)

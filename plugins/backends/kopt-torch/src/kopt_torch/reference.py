@@ -139,24 +139,30 @@ class TorchReference:
     def try_on_cpu(self, drawn: Draw, state: dict[str, torch.Tensor]) -> None:
         """Raise ProblemError for integers that point outside: a GPU would not run anything again.
 
-        Its assertions end the judge's context. Half types are looked at in float32.
+        Its assertions end the judge's context. What else goes wrong says nothing of the reference:
+        not everything runs on a CPU. Half types are tried as they are, and then in float32.
         """
+        for wide in (False, True):
+            try:
+                self._on_cpu(drawn, state, wide=wide)
+            except ProblemError as error:
+                if _points_outside(error):
+                    raise
+            else:
+                return
 
+    def _on_cpu(self, drawn: Draw, state: dict[str, torch.Tensor], *, wide: bool) -> None:
         def moved(value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
-            wide = value.dtype in (torch.float16, torch.bfloat16)
-            return value.cpu().float() if wide else value.cpu()
+            narrow = value.dtype in (torch.float16, torch.bfloat16)
+            return value.cpu().float() if wide and narrow else value.cpu()
 
-        try:
-            self._function(
-                [moved(value) for value in drawn.values],
-                {name: moved(value) for name, value in drawn.keywords.items()},
-                {name: moved(value) for name, value in state.items()},
-            )
-        except ProblemError as error:
-            if "same device" not in str(error):  # else it makes tensors on a GPU by name
-                raise
+        self._function(
+            [moved(value) for value in drawn.values],
+            {name: moved(value) for name, value in drawn.keywords.items()},
+            {name: moved(value) for name, value in state.items()},
+        )
 
     def _probed(self, drawn: Draw, state: dict[str, torch.Tensor]) -> WorkloadSignature | None:
         """Run the reference on what was drawn; None where hardly anything of it is finite."""
@@ -330,6 +336,12 @@ class TorchReference:
     def close(self) -> None:
         """Give cached memory back."""
         self._trim()
+
+
+def _points_outside(error: ProblemError) -> bool:
+    """Whether a reference raised what PyTorch raises on a CPU for a wrong position or label."""
+    words = ("out of bounds", "out of range", "smaller than num_classes")
+    return isinstance(error.__cause__, IndexError) or any(each in str(error) for each in words)
 
 
 def _of_use(leaf: torch.Tensor) -> bool:

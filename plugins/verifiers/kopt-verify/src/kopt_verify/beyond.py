@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ _LOUD = {
 """Ends that nobody takes for a result: an exception, an abort, no memory."""
 _CALM = {Status.LAUNCH_FAILED, Status.UNSUPPORTED, Status.PARSE_ERROR, Status.COMPILE_ERROR}
 """Those after which a process may well be sound: a kernel that refuses a shape raises an exception."""
+_ASKED_AGAIN = 2
 _MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 24}
 _ENOUGH_ELEMENTS = 1 << 14
 """What a look at values is made with where the workload is large: long sums of strained values differ
@@ -59,6 +61,8 @@ class Beyond:
         self._twin: Trial | None = None
         self._refused = False
         """Whether the process that is alive refused an earlier look."""
+        self._believed: list[Change] = []
+        """What a process refused that had refused before."""
 
     def __enter__(self) -> Beyond:
         return self
@@ -74,18 +78,40 @@ class Beyond:
     def look(self, change: Change, seed: int) -> Look | None:
         """Run on changed inputs and judge; None where the reference has no result for them.
 
-        What is wrong in a process that refused something before is looked at again in a fresh one.
+        A process that refused something is asked again. But what is wrong in it, or its own shape
+        refused, is looked at again in a fresh one.
         """
         inputs = self._trial.reference.changed_inputs(self.workload, seed, change)
         if inputs is None:
             return None
-        again = self._refused
+        again, used = self._refused, self._twin is not None
         with closing(inputs):
             found = self._judged(inputs, change.name)
-        if found.kind == "wrong" and again:
+        own = not change.extents
+        if (again and found.kind == "wrong") or (used and own and found.kind == "refused"):
             self._end_twin()
             return self.look(change, seed)
+        if again and found.kind == "refused" and change.layout == "contiguous":
+            self._believed.append(change)
         return found
+
+    def asked_again(self, seed: int) -> Iterator[Look]:
+        """Yield looks in fresh processes at some of what was refused in one that refused before.
+
+        Which ones is drawn from the secret ``seed``. Where an answer is another one, what a process
+        refuses depends on what it was asked before: all are asked again then.
+        """
+        believed, self._believed = self._believed, []
+        drawn = random.Random(f"{seed}, asked again").sample(believed, len(believed))
+        depends = False
+        for number, change in enumerate(drawn):
+            if number >= _ASKED_AGAIN and not depends:
+                return
+            self._end_twin()
+            found = self.look(change, seed)
+            if found is not None:
+                depends = depends or found.kind != "refused"
+                yield found
 
     def _judged(self, inputs: InputSet, change: str) -> Look:
         try:
@@ -114,8 +140,13 @@ class Beyond:
         fault = "; ".join(each.evidence for each in found if not each.passed)
         return Look(change, "wrong", fault) if fault else Look(change, "right")
 
-    def twin(self) -> Trial:
-        """Return the candidate in the other process, which is started where it is not alive."""
+    def twin(self, *, sound: bool = False) -> Trial:
+        """Return the candidate in the other process, which is started where it is not alive.
+
+        ``sound``: one that refused nothing before.
+        """
+        if sound and self._refused:
+            self._end_twin()
         if self._twin is None:
             self._twin = self._stack.enter_context(self._trial.twin())
         return self._twin
@@ -138,11 +169,7 @@ def most_elements(reference: Reference, workload: str) -> int:
 
 def elements(reference: Reference, workload: str) -> int:
     """Return how many elements the arguments and outputs of a workload have."""
-    return elements_of(reference.signature.workloads[workload])
-
-
-def elements_of(signature: WorkloadSignature) -> int:
-    """Return how many elements its arguments and outputs have."""
+    signature = reference.signature.workloads[workload]
     tensors = [a.tensor for a in signature.arguments if a.tensor and a.kind == "tensor"]
     return sum(tensor.elements for tensor in [*tensors, *signature.outputs])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kopt_verify.accuracy import Yardstick, compare
-from kopt_verify.standing import signature_of
+from kopt_verify.standing import workload_of
 from kopt_verify.tf32 import Tf32Mode
 from kopt_verify.ties import ties_of
 
@@ -95,7 +95,7 @@ def _lenient(reference: Reference, inputs: InputSet) -> Iterator[Yardstick]:
 
 def _in_tf32(reference: Reference, inputs: InputSet) -> list[torch.Tensor] | None:
     """Return what the reference gives with convolutions in TF32; None where it does them exactly."""
-    if not signature_of(reference, inputs).tf32:
+    if not reference.signature.workloads[workload_of(reference, inputs)].tf32:
         return None
     with Tf32Mode(convolutions=True):
         return list(reference.expected_with(inputs, {}, {}))

@@ -43,7 +43,7 @@ def check_origin(trial: Trial, inputs: InputSet, beyond: Beyond) -> StageResult:
         evidence = "declared as language torch: framework code, whatever it calls"
         return StageResult(stage="origin", outcome="pass", evidence=evidence)
     if trial.reference.device.kind == "cuda":
-        twin = beyond.twin()
+        twin = beyond.twin(sound=True)
         origin = twin.origin(inputs)
         twin.release(inputs)
     else:

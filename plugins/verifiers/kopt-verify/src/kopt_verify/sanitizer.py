@@ -12,9 +12,10 @@ from kopt.model.reference import Change
 from kopt.model.trial import Trial
 from kopt.model.values import TensorRef
 from kopt.model.verification import StageResult, Status
-from kopt_verify.beyond import elements_of, small_extents
+from kopt_verify.beyond import elements, small_extents
+from kopt_verify.origin import elements_of
 from kopt_verify.stages import StageFailedError
-from kopt_verify.standing import signature_of
+from kopt_verify.standing import workload_of
 
 if TYPE_CHECKING:
     from kopt.model.reference import InputSet
@@ -45,6 +46,8 @@ _SHOWN = 3
 _ENOUGH_ELEMENTS = {"cuda": 1 << 20}
 """Of arguments and outputs, for a device whose tools slow a kernel down a thousandfold: still several
 blocks, and long enough sums for whatever is in flight at once."""
+_KIND = "cuda"
+"""The device whose tools keep others from measuring for long, so that any call has a limit."""
 _MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 26}
 """Of a call that is instrumented: some 10 s on a GPU, on which nobody measures meanwhile."""
 _MOST_OPERATIONS = {"cpu": math.inf, "cuda": 1e11}
@@ -87,7 +90,7 @@ def check_sanitizers(
     ``own``: the workload's own inputs, for a candidate that refuses smaller ones. Raises
     StageFailedError; CandidateError passes through.
     """
-    if too_large := _too_large(trial, inputs):
+    if trial.reference.device.kind == _KIND and (too_large := _too_large(trial, inputs)):
         return StageResult(stage=_STAGE, outcome="not run", evidence=too_large)
     larger = None if own is None or own is inputs or _too_large(trial, own) else own
     try:
@@ -120,11 +123,11 @@ def check_sanitizers(
 def _too_large(trial: Trial, inputs: InputSet) -> str:
     """Say why a call takes the tools too long; empty where it does not."""
     kind = trial.reference.device.kind
-    tensors = [*inputs.tensors.values(), *inputs.outputs]
-    count = sum(tensor.numel() for tensor in tensors)
-    signature = signature_of(trial.reference, inputs)
-    share = count / max(elements_of(signature), count, 1)
-    operations = share * sum(call.flops for call in signature.trace)
+    workload = workload_of(trial.reference, inputs)
+    trace = trial.reference.signature.workloads[workload].trace
+    without_state = inputs.call.model_copy(update={"state": {}})
+    count, own = elements_of(without_state), elements(trial.reference, workload)
+    operations = sum(call.flops for call in trace) * min(1.0, count / max(own, 1))
     if count <= _MOST_ELEMENTS.get(kind, 0) and operations <= _MOST_OPERATIONS.get(kind, 0):
         return ""
     many = f"{count:.2g} elements" + (f" and {operations:.2g} operations" if operations else "")

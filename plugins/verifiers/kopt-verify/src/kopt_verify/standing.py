@@ -14,7 +14,6 @@ from kopt_verify.accuracy import Yardstick
 from kopt_verify.ties import ties_of
 
 if TYPE_CHECKING:
-    from kopt.model.problem import WorkloadSignature
     from kopt.model.reference import InputSet, Reference
     from kopt.model.trial import Trial
 
@@ -117,11 +116,11 @@ def _put_back(question: Question, *, keep: bool) -> None:
         question.inputs.restore()
 
 
-def signature_of(reference: Reference, inputs: InputSet) -> WorkloadSignature:
-    """Return the signature of the workload that inputs are of, or were changed from."""
+def workload_of(reference: Reference, inputs: InputSet) -> str:
+    """Return the name of the workload that inputs are of, or were changed from."""
     workloads, label = reference.signature.workloads, inputs.workload
     names = [name for name in workloads if label == name or label.startswith(f"{name}, ")]
-    return workloads[max(names, key=len)]
+    return max(names, key=len)
 
 
 def fits(reference: Reference, workload: str, times: int) -> bool:

@@ -99,11 +99,17 @@ def limbs_suit(task: Convolution) -> bool:
 
 
 def last_knobs(
-    task: Convolution, device: Device, pack: Three, fold: bool, *, limbs: bool = False
+    task: Convolution,
+    device: Device,
+    pack: Three,
+    fold: bool,
+    *,
+    plain: bool = True,
+    limbs: bool = False,
 ) -> dict[str, Knob]:
     """Return the knobs of the product over a copy of the input with channels last.
 
-    ``limbs``: the copy holds each number as two that a tensor core takes whole. Twice the shared
+    ``plain``: nothing follows in the same kernel. ``limbs``: the copy holds each number as two that a tensor core takes whole. Twice the shared
     memory and half as many pixels a tile then, but nothing is left to do between load and product.
     """
     layout = _layout(task, pack, fold)
@@ -126,9 +132,11 @@ def last_knobs(
     if limbs:
         pixels = min(pixels, 128)
         orders["PRECISION"] = Knob(default="limbs", choices=("limbs",))
-    # An exact product has a piece of its sums in registers too, or both limbs of an operand.
-    most = 64 * 128 if limbs_suit(task) else 128 * 128
-    many = widest * pixels > most or layout["COPY"].default == "gather"
+    # An exact product has a piece of its sums in registers too, or both limbs of an operand; what
+    # follows has its intermediate results there.
+    most = 128 * 128 if plain and not limbs_suit(task) else 64 * 128
+    sums = widest * pixels * (1 if plain else int(layout["JOIN"].default))
+    many = sums > most or layout["COPY"].default == "gather"
     return {
         **layout,
         "CHANNELS": knob(widest, powers(max(16, widest // 2), widest)),

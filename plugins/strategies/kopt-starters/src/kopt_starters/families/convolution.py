@@ -86,7 +86,9 @@ def _copied(
     for fold in channels_last.foldings(task):
         pack = channels_last.packed(task, fold)
         for limbs in (False, True) if channels_last.limbs_suit(task) else (False,):
-            declared = channels_last.last_knobs(task, device, pack, fold, limbs=limbs)
+            declared = channels_last.last_knobs(
+                task, device, pack, fold, plain=end is PLAIN, limbs=limbs
+            )
             body = [f"return {_last(task, end, declared, pack, fold)}"]
             kind = _last_kind(task, fold) + (", each number as two limbs" if limbs else "")
             yield write(graph, {"last": end}, body, declared, _idea(kind, end))
