@@ -118,6 +118,22 @@ def test_too_much_shared_memory_is_a_compile_error_with_the_figures(build, shape
     assert "166912" in caught.value.detail and "bytes of shared memory" in caught.value.detail
 
 
+def test_too_much_tensor_memory_is_a_compile_error_though_triton_compiles_a_trap(
+    build, shapes_only
+):
+    exact = "tl.dot(x, y, acc, input_precision='bf16x6')"
+    large = matmul(", BM=128, BN=128, BK=32, num_warps=8").replace("tl.dot(x, y, acc)", exact)
+    calls = shapes_only(*[((1024, 1024), torch.float32)] * 2, HALF)
+    executable = build(large, architecture="sm_100")
+    with pytest.raises(CandidateError, match=r"columns of tensor memory.* 512") as caught:
+        executable.ahead_of_time(calls)
+    assert caught.value.status is Status.COMPILE_ERROR
+    (kernel,) = executable.build.resources["kernels"]
+    (exceeded,) = kernel["limits_exceeded"]
+    assert exceeded.startswith("tensor memory: ") and exceeded.endswith(" of 512 columns")
+    build(large, architecture="sm_90").ahead_of_time(calls)
+
+
 def test_every_configuration_is_compiled_and_the_unfit_is_marked(build, shapes_only):
     decorator = (
         "@triton.autotune([triton.Config({'BM': 64, 'BN': 64, 'BK': 32}, num_stages=2),"

@@ -24,16 +24,15 @@ _UNFIT = (CompilationError, OutOfResources, getattr(errors, "PTXASError", Runtim
 
 
 def _compiling_run(
-    original: Callable[..., Any], found: dict[str, Any], limit: int | None
+    original: Callable[..., Any], found: dict[str, Any], limits: Architecture | None
 ) -> Callable[..., Any]:
     """Return a ``JITFunction.run`` that compiles exactly what a launch would, and launches nothing."""
 
     def run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         kernel = original(self, *args, grid=grid, warmup=True, **kwargs)
         found[kernel.hash] = kernel
-        if limit is not None and kernel.metadata.shared > limit:
-            # Triton itself finds this out when it loads the binary on a GPU.
-            raise OutOfResources(kernel.metadata.shared, limit, "shared memory")
+        for name, needed, limit in limits.beyond(kernel.metadata) if limits else ():
+            raise OutOfResources(needed, limit, name)
         return kernel
 
     return run
@@ -55,9 +54,9 @@ def _every_configuration(self: Autotuner, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def _capturing(
-    architecture: Architecture, found: dict[str, Any], limit: int | None
+    architecture: Architecture, found: dict[str, Any], limits: Architecture | None
 ) -> Iterator[None]:
-    run = _compiling_run(JITFunction.run, found, limit)
+    run = _compiling_run(JITFunction.run, found, limits)
     with (
         gpu_stand_in(architecture, "meta"),
         replaced(JITFunction, "run", run),
@@ -94,8 +93,8 @@ def compile_ahead(
     compile or does not fit (OutOfResources), as it would on that GPU. Autotuned kernels are
     compiled in every configuration, and it is enough that one fits.
     """
-    limit = architecture.shared_bytes if fitting else None
-    with _capturing(architecture, found, limit), torch.no_grad():
+    limits = architecture if fitting else None
+    with _capturing(architecture, found, limits), torch.no_grad():
         with torch.device("meta"):  # a module's parameters need no memory either
             step = callable_for(call, MetaTensors())
         step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from kopt.errors import CandidateError
 from kopt.model.verification import Status
@@ -26,6 +27,8 @@ class Architecture:
     """Streaming multiprocessors of the largest common part; only host code asks for it."""
     registers: int = 65536
     """32-bit registers of one block."""
+    tensor_columns: int = 512
+    """Columns of tensor memory, which keeps what tensor cores add up; asked for from sm_100 on."""
 
     @property
     def name(self) -> str:
@@ -36,6 +39,19 @@ class Architecture:
     def assembler_name(self) -> str:
         """The name that Triton hands to ptxas: ``sm_90a`` from Hopper on."""
         return f"{self.name}a" if self.capability >= 90 else self.name
+
+    def beyond(self, metadata: Any) -> list[tuple[str, int, int]]:
+        """Return of what a compiled kernel's block needs too much, how much, and what there is.
+
+        Triton itself finds this out when it loads the binary on a GPU; what asks for too much
+        tensor memory compiles to a kernel that traps.
+        """
+        columns = getattr(metadata, "tmem_size", None) or 0
+        needed = [
+            ("shared memory", metadata.shared, self.shared_bytes),
+            ("tensor memory", columns, self.tensor_columns),
+        ]
+        return [(name, wanted, given) for name, wanted, given in needed if wanted > given]
 
 
 _KNOWN = {

@@ -71,7 +71,8 @@ def _compile_failure(chain: list[BaseException], source: str) -> CandidateError:
 
 
 def _resource_failure(error: OutOfResources, where: str) -> CandidateError:
-    unit = " bytes of" if "memory" in error.name else ""
+    units = {"shared memory": " bytes of", "tensor memory": " columns of"}
+    unit = units.get(error.name, "")
     fix = "fewer num_warps" if error.name == "threads" else "smaller blocks or fewer num_stages"
     return CandidateError(
         Status.COMPILE_ERROR,

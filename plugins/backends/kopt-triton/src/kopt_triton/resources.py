@@ -66,11 +66,18 @@ def constants_of(kernel: Any) -> dict[str, str]:
     return found
 
 
+_UNITS = {"shared memory": "bytes", "tensor memory": "columns"}
+
+
 def _record(
-    kernel: Any, architecture: str, registers: int | None, spill_bytes: int | None, limit: int
+    kernel: Any,
+    architecture: str,
+    registers: int | None,
+    spill_bytes: int | None,
+    beyond: Iterable[tuple[str, int, int]] = (),
 ) -> KernelResources:
     metadata = kernel.metadata
-    exceeded = [f"shared memory: {metadata.shared} of {limit} bytes"] * (metadata.shared > limit)
+    exceeded = [f"{name}: {needed} of {limit} {_UNITS[name]}" for name, needed, limit in beyond]
     return KernelResources(
         name=metadata.name,
         architecture=architecture,
@@ -128,7 +135,8 @@ def from_tools(kernel: Any, architecture: Architecture) -> KernelResources:
         folder = Path(made)
         registers = _registers(kernel, folder)
         spills = _spill_bytes(kernel, architecture, folder)
-    return _record(kernel, architecture.name, registers, spills, architecture.shared_bytes)
+    beyond = architecture.beyond(kernel.metadata)
+    return _record(kernel, architecture.name, registers, spills, beyond)
 
 
 def from_device(kernel: Any) -> KernelResources:
@@ -139,8 +147,7 @@ def from_device(kernel: Any) -> KernelResources:
         f"sm_{kernel.metadata.target.arch}",
         getattr(kernel, "n_regs", None),
         None if words is None else 4 * words,
-        kernel.metadata.shared,  # it ran: no limit was exceeded
-    )
+    )  # it ran: no limit was exceeded
 
 
 class LoadedKernels:
