@@ -1,4 +1,4 @@
-"""Runs a family's kernels in Triton's interpreter, and compiles them for sm_90."""
+"""Runs a family's kernels in Triton's interpreter, and compiles them for GPUs that are not here."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def interpreted(candidate: Any, *arguments: Any, **values: Any) -> Any:
         return function(*arguments, **settings)
 
 
-def compiled(candidate: Any, arguments: Iterable[Any], **values: Any) -> list[Any]:
-    """Return the kernels of a call, compiled for sm_90; raises where one does not fit."""
+def compiled(
+    candidate: Any, arguments: Iterable[Any], *, architecture: Any = None, **values: Any
+) -> list[Any]:
+    """Return the kernels of a call, compiled for sm_90 or another; raises where one does not fit."""
     function, found = entry_of(candidate), {}
     given = [a.to("meta") if isinstance(a, torch.Tensor) else a for a in arguments]
-    settings = {**candidate.chosen, **values}
-    compile_ahead(
-        lambda call, opened: lambda: function(*given, **settings), None, named("sm_90"), found
-    )
+    settings, wanted = {**candidate.chosen, **values}, architecture or named("sm_90")
+    compile_ahead(lambda call, opened: lambda: function(*given, **settings), None, wanted, found)
     return list(found.values())
 
 

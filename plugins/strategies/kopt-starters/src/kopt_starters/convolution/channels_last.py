@@ -6,7 +6,15 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
-from kopt_starters.convolution.knobs import FEW_CHANNELS, knob, order, power_of_two, powers
+from kopt_starters.convolution.knobs import (
+    FEW_CHANNELS,
+    in_parts,
+    knob,
+    order,
+    power_of_two,
+    powers,
+)
+from kopt_starters.hardware import copies_tiles, operands_in_registers
 
 if TYPE_CHECKING:
     from kopt.model.device import Device
@@ -93,9 +101,9 @@ def _layout(task: Convolution, pack: Three, fold: bool) -> dict[str, Knob]:
     }
 
 
-def limbs_suit(task: Convolution) -> bool:
-    """Whether exact float32 products are wanted, of which tensor cores take two limbs each."""
-    return task.itemsize == 4 and task.kept_exact
+def limbs_suit(task: Convolution, device: Device) -> bool:
+    """Whether the parts of exact operands may lie in memory: where copying tiles is hardware's."""
+    return task.kept_exact and copies_tiles(device)
 
 
 def last_knobs(
@@ -109,8 +117,9 @@ def last_knobs(
 ) -> dict[str, Knob]:
     """Return the knobs of the product over a copy of the input with channels last.
 
-    ``plain``: nothing follows in the same kernel. ``limbs``: the copy holds each number as two that a tensor core takes whole. Twice the shared
-    memory and half as many pixels a tile then, but nothing is left to do between load and product.
+    ``plain``: nothing follows in the same kernel. ``limbs``: the copy holds each number as two that
+    a tensor core takes whole. Twice the shared memory and half as many pixels a tile then, but
+    nothing is left to do between load and product.
     """
     layout = _layout(task, pack, fold)
     near = int(layout["NEAR"].default)
@@ -121,6 +130,8 @@ def last_knobs(
     widest = max(least, min(128, power_of_two(rows)))
     blocks = task.groups * -(-rows // widest)
     wide = 256 if widest == (128 if near > 1 else 64 if any(pack) and not fold else 0) else 128
+    tight, parts = operands_in_registers(device), in_parts(task, device)
+    wide = 64 if parts else min(wide, 128) if tight else wide
     pixels = next(
         (n for n in (256, 128) if n <= wide and task.pixels // near // n * blocks >= device.units),
         64,
@@ -134,9 +145,10 @@ def last_knobs(
         orders["PRECISION"] = Knob(default="limbs", choices=("limbs",))
     # An exact product has a piece of its sums in registers too, or both limbs of an operand; what
     # follows has its intermediate results there.
-    most = 128 * 128 if plain and not limbs_suit(task) else 64 * 128
-    sums = widest * pixels * (1 if plain else int(layout["JOIN"].default))
+    most = 128 * 128 if plain and not task.kept_exact else 64 * 128
+    sums = widest * pixels * int(layout["JOIN"].default)
     many = sums > most or layout["COPY"].default == "gather"
+    many = many or parts or (tight and widest * pixels > 64 * 64)
     return {
         **layout,
         "CHANNELS": knob(widest, powers(max(16, widest // 2), widest)),

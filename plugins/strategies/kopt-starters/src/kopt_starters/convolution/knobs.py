@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
+from kopt_starters.hardware import operands_in_registers, sums_in_tensor_memory
 
 if TYPE_CHECKING:
     from kopt.model.device import Device
@@ -52,12 +53,21 @@ def fused_suits(deep: Convolution, point: Convolution) -> bool:
     return depthwise and point.pointwise and point.groups == 1
 
 
+def in_parts(task: Convolution, device: Device) -> bool:
+    """Whether operands in several parts of TF32 need smaller tiles, or more warps.
+
+    Not on Hopper, whose defaults are what was measured.
+    """
+    elsewhere = operands_in_registers(device) or sums_in_tensor_memory(device)
+    return elsewhere and task.kept_exact
+
+
 def _tile(task: Convolution, device: Device) -> dict[str, Knob]:
     """Knobs of a tile of channels x pixels that tensor cores compute."""
     widest = max(16, min(128, power_of_two(task.cout)))
     channels = knob(widest, powers(max(16, widest // 4), widest))
     blocks = task.groups * -(-task.cout // int(channels.default))
-    wide = 256 if widest == 32 else 128
+    wide = 256 if widest == 32 else 64 if in_parts(task, device) else 128
     pixels = next(
         (n for n in (wide, wide // 2) if -(-task.pixels // n) * blocks >= device.units), wide // 4
     )
@@ -85,7 +95,7 @@ def order(task: Convolution) -> dict[str, Knob]:
 def gemm_knobs(task: Convolution, device: Device, flat: bool) -> dict[str, Knob]:
     """Return the knobs of the product over channels and taps."""
     if task.pointwise and light(task):
-        return _pointwise_knobs(task)
+        return _pointwise_knobs(task, device)
     deep = 32 if task.itemsize == 4 else 64
     most = max(16, min(deep, power_of_two(task.cin * (task.taps if flat else 1))))
     tile = _tile(task, device)
@@ -105,7 +115,7 @@ def light(task: Convolution) -> bool:
     return task.cin < 128
 
 
-def _pointwise_knobs(task: Convolution) -> dict[str, Knob]:
+def _pointwise_knobs(task: Convolution, device: Device) -> dict[str, Knob]:
     """Return the knobs of a pointwise convolution of few channels: memory's rate bounds it.
 
     float32 pixels come with their channels far apart, as a warpgroup's product does not take
@@ -119,7 +129,7 @@ def _pointwise_knobs(task: Convolution) -> dict[str, Knob]:
     return {
         "CHANNELS": knob(channels, powers(max(16, channels // 4), channels)),
         "PIXELS": knob(64 if wide else 128, [32, 64, 128]),
-        "num_warps": knob(2 if wide else 4, [2, 4, 8]),
+        "num_warps": knob(8 if in_parts(task, device) else 2 if wide else 4, [2, 4, 8]),
         "DEPTH": knob(min(32, most), powers(max(16, most // 4), most)),
         **orders,
         "num_stages": knob(3, [2, 3, 4]),
@@ -129,8 +139,12 @@ def _pointwise_knobs(task: Convolution) -> dict[str, Knob]:
 def fused_knobs(point: Convolution, device: Device) -> dict[str, Knob]:
     """Return the knobs of a pointwise convolution whose input is computed on the way."""
     most = max(16, min(64, power_of_two(point.cin)))
+    tile = _tile(point, device)
+    if operands_in_registers(device):
+        tile["PIXELS"] = knob(64, [32, 64, 128])
+        tile["num_warps"] = knob(8, [4, 8])
     return {
-        **_tile(point, device),
+        **tile,
         # Every element of a step is a convolution of its own: more of them spill.
         "DEPTH": knob(16, powers(max(16, most // 4), most)),
         **order(point),

@@ -11,6 +11,7 @@ from kopt_starters import rendering
 from kopt_starters.families.attention_cuda import flash_kernel
 from kopt_starters.families.filling import FLOATS, choice, filled
 from kopt_starters.graph import Value
+from kopt_starters.hardware import operands_in_registers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,12 +65,12 @@ class AttentionKernels:
             kernel = flash_kernel(graph, found)
             return [] if kernel is None else [kernel]
         head = max(found.q.shape[-1], found.v.shape[-1])
-        kernels = [_flash(graph, found)] if head <= _NARROW else []
+        tight = operands_in_registers(target.device)
+        kernels = [_flash(graph, found, tight)] if head <= _NARROW else []
         single = found.q.dtype == "float32"
         if head > (128 if single else _NARROW):
-            kernels += (
-                [_apart(graph, found), _wide(graph, found)] if single else [_wide(graph, found)]
-            )
+            kernels += [_apart(graph, found, tight)] if single else []
+            kernels.append(_wide(graph, found, tight))
         return [kernel for kernel in kernels if kernel is not None]
 
 
@@ -206,17 +207,19 @@ def _handed(found: Attention) -> list[str]:
     return [found.q.name, found.k.name, found.v.name]
 
 
-def _flash(graph: Graph, found: Attention) -> Candidate | None:
+def _flash(graph: Graph, found: Attention, tight: bool) -> Candidate | None:
+    """Return the kernel of one pass; ``tight``: operands take registers from sums and scores."""
     head = max(found.q.shape[-1], found.v.shape[-1])
     single, wide = found.q.dtype == "float32", head > 128
     rows = [16, 32] if wide and single else [64, 128]
     columns = [16, 32] if wide and single else [32, 64] if wide or single else [32, 64, 128]
+    least = 16 if tight else 32
     knobs = {
-        "BM": choice(32 if wide and single else 64 if wide or single else 128, rows),
+        "BM": choice(least if wide and single else 64 if wide or single else 128, rows),
         "BN": choice(16 if wide and single else 32 if single else 64, columns),
         "PRECISION": _precision(found),
         "num_stages": choice(2, [1, 2] if wide or single else [1, 2, 3]),
-        "num_warps": choice(8 if head > 64 else 4, [4, 8]),
+        "num_warps": choice(8 if head > 64 or tight else 4, [4, 8]),
     }
     return filled(
         "attention_flash.py.txt", graph, "attention", "attention: one pass, scores stay on chip",
@@ -224,13 +227,13 @@ def _flash(graph: Graph, found: Attention) -> Candidate | None:
     )  # fmt: skip
 
 
-def _wide(graph: Graph, found: Attention) -> Candidate | None:
+def _wide(graph: Graph, found: Attention, tight: bool) -> Candidate | None:
     keys = max(16, 1 << (found.k.shape[-2] - 1).bit_length())
     if keys > _KEYS or prod(found.q.shape[:-2]) >= 2**20:
         return None
     single = found.q.dtype == "float32"
     knobs = {
-        "BM": choice((16384 if single else 32768) // keys, [16, 32, 64]),
+        "BM": choice((16384 if single or tight else 32768) // keys, [16, 32, 64]),
         "BK": choice(16 if single else 64, [16, 32] if single else [32, 64]),
         "BM2": choice(128, [64, 128]),
         "BN2": choice(128, [64, 128, 256]),
@@ -243,14 +246,14 @@ def _wide(graph: Graph, found: Attention) -> Candidate | None:
     )  # fmt: skip
 
 
-def _apart(graph: Graph, found: Attention) -> Candidate | None:
+def _apart(graph: Graph, found: Attention, tight: bool) -> Candidate | None:
     batch, queries, keys = prod(found.q.shape[:-2]), found.q.shape[-2], found.k.shape[-2]
     rows = max(16, 1 << (keys - 1).bit_length())
     if rows > _LONGEST or 4 * batch * queries * keys > _SCRATCH_BYTES or batch >= 2**20:
         return None
     knobs = {
         "BM": choice(128, [64, 128]),
-        "BN": choice(128, [64, 128]),
+        "BN": choice(64 if tight else 128, [64, 128]),
         "BK": choice(32, [16, 32]),
         "PRECISION": _precision(found),
         "num_stages": choice(3, [2, 3, 4]),

@@ -85,7 +85,7 @@ def _copied(
     """Propose a product over a copy of the input with channels last."""
     for fold in channels_last.foldings(task):
         pack = channels_last.packed(task, fold)
-        for limbs in (False, True) if channels_last.limbs_suit(task) else (False,):
+        for limbs in (False, True) if channels_last.limbs_suit(task, device) else (False,):
             declared = channels_last.last_knobs(
                 task, device, pack, fold, plain=end is PLAIN, limbs=limbs
             )

@@ -12,14 +12,14 @@ from kopt_starters.codegen.axes import NotCoveredError, leaves
 from kopt_starters.codegen.launcher import checks, indented, opening
 from kopt_starters.codegen.writer import identifier
 from kopt_starters.families.filling import FLOATS
-from kopt_starters.products.knobs import Sizes, tile_knobs
+from kopt_starters.products.knobs import Sizes, tile_knobs, widest_tile
 from kopt_starters.products.pairs import pair_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kopt.model.candidate import Candidate
-    from kopt.model.device import Target
+    from kopt.model.device import Device, Target
     from kopt_starters.graph import Graph
     from kopt_starters.products.pairs import Matrix, Pair
 
@@ -39,7 +39,7 @@ class GatedMlp:
         if pair is None or not _computable(pair):
             return []
         try:
-            return [_written(graph, pair, target.device.units)]
+            return [_written(graph, pair, target.device)]
         except NotCoveredError:
             return []
 
@@ -51,7 +51,7 @@ def _computable(pair: Pair) -> bool:
     return fits and max(*strides, pair.sizes[2]) < _LONGEST_STRIDE and pair.epilogue.in_order
 
 
-def _written(graph: Graph, pair: Pair, units: int) -> Candidate:
+def _written(graph: Graph, pair: Pair, device: Device) -> Candidate:
     """Return the kernel file. Raises NotCoveredError where names would clash."""
     tail = pair.epilogue
     coordinates = ["z", "m", "n"] if len(tail.value.shape) == 3 else ["m", "n"]
@@ -59,7 +59,7 @@ def _written(graph: Graph, pair: Pair, units: int) -> Candidate:
         coordinates[-2:] = ["m.to(tl.int64)", "n.to(tl.int64)"]
     lines, joined = tail.lines("first", coordinates, "rows & columns", ["second"])
     helpers = tail.helpers(lines)
-    knobs = _knobs(pair, units)
+    knobs = _knobs(pair, device)
     source = rendering.template("product_pair.py.txt").substitute(
         header=rendering.header("#", [f'entry = "{_ENTRY}"'], knobs),
         helpers=f"\n{helpers.rstrip()}" if helpers else "",
@@ -72,7 +72,7 @@ def _written(graph: Graph, pair: Pair, units: int) -> Candidate:
     return parse_kernel(source, "triton", strategy="starters", idea=idea)
 
 
-def _knobs(pair: Pair, units: int) -> dict[str, Knob]:
+def _knobs(pair: Pair, device: Device) -> dict[str, Knob]:
     """Return the knobs of a product twice as wide: that many accumulators a program has."""
     batches, rows, columns, depth = pair.sizes
     itemsize = 4 if pair.left.tensor.dtype == "float32" else 2
@@ -80,14 +80,14 @@ def _knobs(pair: Pair, units: int) -> dict[str, Knob]:
     # What is not aligned is read and stored element by element, which takes registers too.
     lines = [columns, *(step for matrix in matrices for step in matrix.strides if step > 1)]
     aligned = all(step * itemsize % 16 == 0 for step in lines)
-    widest = 256 if aligned and itemsize == 2 else 128
+    widest = widest_tile(itemsize, device, roomy=aligned and itemsize == 2)
     along = all(matrix.strides[1] == 1 for matrix in pair.right)
-    sizes = Sizes(batches, rows, 2 * columns, depth, itemsize, units, widest, along)
+    sizes = Sizes(batches, rows, 2 * columns, depth, itemsize, device, widest, along)
     knobs = tile_knobs(sizes)
     wide, deep = knobs["BLOCK_N"], knobs["BLOCK_K"]
     choices = sorted({max(16, int(choice) // 2) for choice in wide.choices})
     knobs["BLOCK_N"] = Knob(default=max(16, int(wide.default) // 2), choices=tuple(choices))
-    if not aligned and itemsize == 4:
+    if not aligned and itemsize == 4 and not sizes.in_registers:
         knobs["BLOCK_K"] = Knob(default=deep.choices[0], choices=deep.choices)
     knobs.setdefault("PRECISION", Knob(default="ieee", choices=("ieee",)))
     return knobs | {"GROUP": Knob(default=8, choices=(4, 8, 16))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from kopt_starters.hardware import copies_tiles
 from kopt_starters.products.diagonal import diagonal_of, scaling
 from kopt_starters.products.knobs import (
     Sizes,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kopt.model.candidate import Candidate, Knob
-    from kopt.model.device import Target
+    from kopt.model.device import Device, Target
     from kopt_starters.graph import Graph
     from kopt_starters.products.matching import Product
 
@@ -47,31 +48,31 @@ class Products:
     def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
         """Return kernels for a product that is all of the graph; in CUDA C++, for plain ones only."""
         if target.language == "triton":
-            found = _triton(graph, target.device.units)
+            found = _triton(graph, target.device)
         elif target.language == "cuda":
-            found = _cuda(graph, target.device.units)
+            found = _cuda(graph, target.device)
         else:
             return []
         return [candidate for candidate in found if candidate is not None]
 
 
-def _triton(graph: Graph, units: int) -> Iterator[Candidate | None]:
+def _triton(graph: Graph, device: Device) -> Iterator[Candidate | None]:
     diagonal = diagonal_of(graph)
     if diagonal is not None:
         yield scaling(graph, diagonal)
         return
     product = product_of(graph)
     if product is not None and _computable(product):
-        for each, template, knobs, idea in _structures(_upright(product), units):
+        for each, template, knobs, idea in _structures(_upright(product), device):
             yield written(graph, each, template, knobs, idea)
 
 
-def _cuda(graph: Graph, units: int) -> Iterator[Candidate | None]:
+def _cuda(graph: Graph, device: Device) -> Iterator[Candidate | None]:
     product = product_of(graph)
     if product is not None and _computable(product):
         product = _upright(product)
         write = vector_kernel if product.size["n"] == 1 else tiles_kernel
-        yield write(graph, product, Sizes.of(product, units))
+        yield write(graph, product, Sizes.of(product, device))
 
 
 def _upright(product: Product) -> Product:
@@ -92,14 +93,14 @@ def _computable(product: Product) -> bool:
     return fits and max(strides, default=0) < _LONGEST_STRIDE
 
 
-def _structures(product: Product, units: int) -> Iterator[Written]:
+def _structures(product: Product, device: Device) -> Iterator[Written]:
     """Yield how a product may be computed, the most promising first."""
-    sizes = Sizes.of(product, units)
+    sizes, units = Sizes.of(product, device), device.units
     if sizes.columns == 1:
         knobs = vector_knobs(sizes, along=product.stride(0, "k") == 1)
         yield product, "vector", knobs, "strips of rows times a vector"
         return
-    if packing_pays(sizes):
+    if packing_pays(sizes) and copies_tiles(device):
         yield from _packed(product, sizes)
     if sizes.tiles(*default_tile(sizes)) < units and parts_wanted(sizes) > 1:
         yield product, "split", split_knobs(sizes), "programs share the depth of a tile"
@@ -133,8 +134,11 @@ def _walking(product: Product, sizes: Sizes, structures: list[Written]) -> list[
 
 
 def _described(product: Product, sizes: Sizes) -> bool:
-    """Whether both operands can be read through tensor descriptors: matrices, a dense axis."""
-    if any(len(product.steps[group]) > 1 for group in "bmnk"):
+    """Whether both operands can be read through tensor descriptors: matrices, a dense axis.
+
+    Only where the device has them: addresses that are computed instead take registers.
+    """
+    if any(len(product.steps[group]) > 1 for group in "bmnk") or not copies_tiles(sizes.device):
         return False
     if not all(min(pair) == 1 for pair in _strides(product)):
         return False

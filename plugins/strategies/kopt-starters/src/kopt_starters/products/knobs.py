@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
 from kopt_starters.gpu import power_of_two
+from kopt_starters.hardware import operands_in_registers, sums_in_tensor_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kopt.model.device import Device
     from kopt_starters.products.matching import Product
 
 _PARTIAL_BYTES = 1 << 30
@@ -31,29 +33,60 @@ class Sizes:
     columns: int
     depth: int
     itemsize: int
-    units: int
-    """Multiprocessors of the device."""
+    device: Device
     widest: int = 128
     """Columns of a tile that accumulators and what follows them leave registers for."""
     along: bool = True
     """Whether the right operand lies in memory along the depth."""
     uneven: bool = False
     """Whether some tiles are skipped: a fixed share of them is not a fair one."""
+    ragged: bool = False
+    """Whether rows of an operand are read element by element, as they begin anywhere."""
 
     @classmethod
-    def of(cls, product: Product, units: int) -> Sizes:
+    def of(cls, product: Product, device: Device) -> Sizes:
         """Return the sizes of a product."""
         itemsize = 4 if product.left.tensor.dtype == "float32" else 2
         # Rows that are not aligned are stored element by element, which takes registers too.
         roomy = itemsize == 2 and product.stride(3, "m") % 8 == 0 and not product.laborious
         batches, rows, columns, depth = (product.size[group] for group in "bmnk")
         along = product.stride(1, "k") == 1
-        widest, uneven = 256 if roomy else 128, product.triangle is not None
-        return cls(batches, rows, columns, depth, itemsize, units, widest, along, uneven)
+        widest, uneven = widest_tile(itemsize, device, roomy=roomy), product.triangle is not None
+        lines = [product.stride(at, group) for at in (0, 1) for group in ("mk", "kn")[at]]
+        ragged = any(step > 1 and step * itemsize % 4 for step in lines)
+        return cls(
+            batches, rows, columns, depth, itemsize, device, widest, along, uneven, ragged
+        )  # fmt: skip
+
+    @property
+    def units(self) -> int:
+        """Multiprocessors of the device."""
+        return self.device.units
+
+    @property
+    def in_registers(self) -> bool:
+        """Whether operands take registers from the sums."""
+        return operands_in_registers(self.device)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether what is read element by element leaves too few registers for long steps."""
+        elsewhere = self.in_registers or sums_in_tensor_memory(self.device)
+        return self.ragged and elsewhere
 
     def tiles(self, high: int, wide: int) -> int:
         """Return how many tiles of that size the result has."""
         return self.batches * -(-self.rows // high) * -(-self.columns // wide)
+
+
+def widest_tile(itemsize: int, device: Device, *, roomy: bool) -> int:
+    """Return the columns of a tile 128 high that registers are enough for.
+
+    :param roomy: whether few of them are needed for anything but sums.
+    """
+    if operands_in_registers(device):
+        return 64 if itemsize == 4 else 128
+    return 256 if roomy else 128
 
 
 def nearest(wanted: int, choices: Iterable[int]) -> Knob:
@@ -81,8 +114,11 @@ def _precision(sizes: Sizes) -> Knob:
     """Return how float32 is multiplied, at its own accuracy in any case.
 
     Tensor cores take two TF32 parts along depth only, three bfloat16 parts either way: those are
-    the default where it matters, though only Triton 3.6 and later know them.
+    the default where it matters, though only Triton 3.6 and later know them. Tensor memory is taken
+    either way, and too small for the six sums that Triton has of three parts.
     """
+    if sums_in_tensor_memory(sizes.device):
+        return Knob(default="tf32x3", choices=("tf32x3", "ieee"))
     large = sizes.batches * sizes.rows * sizes.columns * sizes.depth >= 1 << 32
     parts = "bf16x6" if large and not sizes.along else "tf32x3"
     return Knob(default=parts, choices=("tf32x3", "bf16x6", "ieee"))
@@ -93,14 +129,15 @@ def tile_knobs(sizes: Sizes, *, tile: tuple[int, int] | None = None) -> dict[str
     high, wide = tile or default_tile(sizes)
     single = sizes.itemsize == 4
     most = _limited(sizes.depth, 32 if single else 64)
+    deep = max(16, most // 2) if sizes.crowded else most
     knobs = {
         "BLOCK_M": _around(high, _limited(sizes.rows, 128)),
         "BLOCK_N": _around(wide, _limited(sizes.columns, 128 if single else 256)),
-        "BLOCK_K": Knob(default=most, choices=tuple(sorted({max(16, most // 2), most}))),
+        "BLOCK_K": Knob(default=deep, choices=tuple(sorted({max(16, most // 2), most}))),
     }
     if single:
         knobs["PRECISION"] = _precision(sizes)
-    few = high * wide < 128 * 128
+    few = high * wide < (128 * 64 if sizes.in_registers else 128 * 128)
     short = sizes.depth <= 2 * most
     knobs["num_warps"] = Knob(default=4 if few else 8, choices=(4, 8))
     knobs["num_stages"] = Knob(default=2 if short else 3, choices=(2, 3, 4))
@@ -160,7 +197,9 @@ def copied_knobs(sizes: Sizes) -> dict[str, Knob]:
 
 def packed_knobs(sizes: Sizes) -> dict[str, Knob]:
     """Return the knobs of kernels that lay both operands out anew first."""
-    high, wide = _limited(sizes.rows, 128), _limited(sizes.columns, 128)
+    # Tensor memory has a second tile of sums for each piece of the depth, and both are read.
+    widest = 64 if sums_in_tensor_memory(sizes.device) else 128
+    high, wide = _limited(sizes.rows, 128), _limited(sizes.columns, widest)
     short = sizes.depth <= 128
     return {
         "BLOCK_M": _around(high, high),
@@ -187,7 +226,7 @@ def packing_pays(sizes: Sizes) -> bool:
 
 def split_tile(sizes: Sizes) -> tuple[int, int]:
     """Return a tile that is large, as parts of the depth fill the device."""
-    return _limited(sizes.rows, 128), _limited(sizes.columns, 128)
+    return _limited(sizes.rows, 128), _limited(sizes.columns, min(128, sizes.widest))
 
 
 def parts_wanted(sizes: Sizes) -> int:
