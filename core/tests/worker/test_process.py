@@ -52,6 +52,15 @@ def test_a_good_candidate(trial_of: TrialOf, inputs: InputSet) -> None:
     assert inputs.outputs[0].tolist() == [2.0 * value for value in inputs.tensors["x"]]
 
 
+def test_a_release_looks_for_garbage_among_what_came_after_the_imports(
+    trial_of: TrialOf, inputs: InputSet
+) -> None:
+    counts = "import gc; raise ValueError(f'{gc.get_freeze_count()} {len(gc.get_objects())}')"
+    said = failure(trial_of(plain(counts)), inputs).detail.rpartition("ValueError: ")[2]
+    frozen, left = map(int, said.split())
+    assert frozen > 10 * left
+
+
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
