@@ -386,5 +386,5 @@ def test_what_follows_is_computed_in_the_kernel(graph_of, tail, body, channels, 
         assert got.dtype == (torch.float16 if "float16" in tail else torch.float32)
         torch.testing.assert_close(got.double(), exact.double(), rtol=1e-3 if "float16" in tail else
                                    2e-6, atol=1e-3 if "float16" in tail else 2e-5)  # fmt: skip
-        with pytest.raises(ValueError, match=r"of shape .* only"):
-            CHECK.interpreted(candidate, arguments[0][:1], *arguments[1:], **small(candidate))
+        with pytest.raises(ValueError, match="only"):
+            CHECK.interpreted(candidate, arguments[0][:, :, 1:], *arguments[1:], **small(candidate))

@@ -156,7 +156,34 @@ def test_inputs_of_other_layouts_and_shapes(graph_of):
     got = CHECK.interpreted(candidate, *arguments, **small(candidate))
     CHECK.assert_accurate(got, reference(*(value.double() for value in arguments)), 100)
     with pytest.raises(ValueError, match="only"):
-        CHECK.interpreted(candidate, arguments[0][:1], *arguments[1:], **small(candidate))
+        CHECK.interpreted(candidate, arguments[0][:, :, 1:], *arguments[1:], **small(candidate))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in CHAINS if CHAINS[n][2]["x"][0] > 1 and "places" not in n]
+)
+def test_fewer_rows_are_right_or_refused(graph_of, name):
+    graph, reference, arguments, _ = traced(graph_of, name)
+    x, *others = arguments
+    general = "group norm" in name or "sum" in name
+    for candidate in propose(graph):
+        try:
+            got = CHECK.interpreted(candidate, x[:1], *others, **small(candidate))
+        except ValueError as error:
+            assert "only" in str(error) and not general, error
+            continue
+        exact = reference(x[:1].double(), *(value.double() for value in others))
+        CHECK.assert_accurate(got, exact, 100)
+
+
+def test_a_constant_made_of_what_another_piece_reads_holds_for_one_extent(graph_of):
+    body = "F.max_pool2d(torch.softmax(F.conv2d(x, w), 1), 2) / x.numel()"
+    shapes = {"x": (7, 3, 9, 8), "w": (6, 3, 2, 2)}
+    found = propose(graph_of(f"def reference(x, w): return {body}", **shapes))
+    assert found
+    for candidate in found:
+        with pytest.raises(ValueError, match="only"):
+            CHECK.interpreted(candidate, torch.randn(5, 3, 9, 8), torch.randn(6, 3, 2, 2))
 
 
 @pytest.mark.parametrize(

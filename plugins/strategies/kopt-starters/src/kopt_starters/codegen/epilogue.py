@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from kopt_starters.codegen.axes import (
 )
 from kopt_starters.codegen.device_functions import helpers_for
 from kopt_starters.codegen.functions import Term
+from kopt_starters.codegen.leading import Leading, along, independent
 from kopt_starters.codegen.writer import Load, Writer, as_loaded, identifier, offset, scalar_names
 
 if TYPE_CHECKING:
@@ -60,6 +61,28 @@ class Epilogue:
         The launcher passes ``argument.contiguous()``.
         """
         return {load.pointer: identifier(load.argument.name) for load in self.loads}
+
+    def leading(
+        self, led: Sequence[Value], fixed: Iterable[Value], *, masked: bool = False
+    ) -> Leading | None:
+        """Return the leading axis, where the kernel, and what follows, hold for less of it.
+
+        ``led`` are the operator's arguments whose first dimension ``value`` begins with; it reads
+        all of each of those in ``fixed`` for every element along it. ``masked``: coordinates along
+        it may lie beyond it, and only what is read with a mask knows.
+        """
+        outer, places = flat(self._result_places), leaves(self.places)
+        if not outer or not places or places[0][:1] != (outer[0],):
+            return None
+        moving = [load for load in self.loads if load.strides.get(outer[0])]
+        if masked and not all(load.strides.get(axis) for load in moving for axis in outer):
+            return None
+        if any(self.graph.tensor(each.name) is None for each in led):
+            return None
+        given = [Load(each, {outer[0]: each.elements // each.shape[0]}) for each in led]
+        given += [Load(each, {}) for each in fixed]
+        found = along(outer[0], [], [*self.loads, *given])
+        return found if found and independent(self.graph, found.extent) else None
 
     @property
     def reads(self) -> frozenset[str]:

@@ -18,10 +18,13 @@ from kopt_starters.codegen.axes import (
     strides_of,
 )
 from kopt_starters.codegen.functions import Term, kind_of
+from kopt_starters.codegen.leading import Leading, along, independent
 from kopt_starters.codegen.statistics import PREFIX, Statistic, statistic
 from kopt_starters.codegen.writer import Load, Writer, scalar_names
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kopt_starters.codegen.axes import Strides
     from kopt_starters.graph import Graph, Node, Value
 
@@ -57,6 +60,8 @@ class Step:
     reductions: list[Reduction] = field(default_factory=list)
     loads: list[Load] = field(default_factory=list)
     scalars: set[str] = field(default_factory=set)
+    leading: Leading | None = None
+    """The first kept axis, where kernels hold for fewer of it."""
 
     @property
     def full(self) -> bool:
@@ -73,6 +78,11 @@ class Step:
     def rows(self) -> int:
         """Number of kept positions."""
         return prod(axis.extent for axis in self.kept)
+
+    @property
+    def rows_text(self) -> str:
+        """Number of kept positions as an expression of the launcher."""
+        return str(self.rows) if self.leading is None else self.leading.count(self.rows)
 
     @property
     def cols(self) -> int:
@@ -190,13 +200,43 @@ def steps_of(graph: Graph, result: Value) -> list[Step]:
     Raises NotCoveredError where there are none, or more than three.
     """
     steps: list[Step] = []
+    whole = graph
     for _ in range(3):
         try:
-            return [*steps, step_of(graph, result)]
+            steps.append(step_of(graph, result))
         except NotCoveredError as error:
             inner, graph = _first_of_two(graph, error)
             steps.append(inner)
+            continue
+        leading = _leading(whole, steps)
+        for step in steps:
+            step.leading = leading
+        return steps
     raise NotCoveredError("more than three steps")
+
+
+def _leading(graph: Graph, steps: Sequence[Step]) -> Leading | None:
+    """Return the leading axis that every step keeps, and keeps first; None where there is none."""
+    found = [led for step in steps if (led := _led(step)) is not None]
+    if len(found) < len(steps) or len({led.extent for led in found}) > 1:
+        return None
+    names = frozenset[str]().union(*(led.names for led in found))
+    read = [{load.argument.name for load in step.loads} for step in steps]
+    fixed = {step.result.name for step in steps} - names  # what later steps need has it too
+    if any(
+        each & names != led.names or each & fixed for each, led in zip(read, found, strict=True)
+    ):
+        return None
+    leading = Leading(found[0].extent, names)
+    return leading if independent(graph, leading.extent) else None
+
+
+def _led(step: Step) -> Leading | None:
+    places = leaves(step.places)
+    lead = next(iter(places[0]), None) if places else None
+    if lead is None or lead not in step.kept[:1]:
+        return None
+    return along(lead, [*step.kept, *step.reduced], step.loads)
 
 
 def _first_of_two(graph: Graph, error: NotCoveredError) -> tuple[Step, Graph]:

@@ -161,12 +161,12 @@ class WaitingTiles(Tiles):
             # A state for each thread at least: fewer would be read by every thread one by one.
             f"_parts = max(triton.next_power_of_2(_pieces), 32 * {knobs['num_warps']})",
             *(
-                f"{buffer} = torch.empty({step.rows} * _parts, dtype=torch.{dtype}, device=_device)"
+                f"{buffer} = torch.empty({step.rows_text} * _parts, dtype=torch.{dtype}, device=_device)"
                 for buffer, dtype in self.buffers.items()
             ),
-            f"_arrived = torch.zeros({step.rows * step.levels}, dtype=torch.int32, device=_device)",
-            f"_{kind}{self.name}[({step.rows} * _pieces,)](",
-            f"    {given}, _arrived, KEPT={step.rows}, REDUCED={step.cols}, ROWS=1,",
+            f"_arrived = torch.zeros({step.rows_text} * {step.levels}, dtype=torch.int32, device=_device)",
+            f"_{kind}{self.name}[({step.rows_text} * _pieces,)](",
+            f"    {given}, _arrived, KEPT={step.rows_text}, REDUCED={step.cols}, ROWS=1,",
             f"    BLOCK={block}, PIECES=_pieces, PARTS=_parts, PIECE=_piece,",
             f"    num_warps={knobs['num_warps']}, maxnreg={knobs['maxnreg']})",
         ]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kopt_starters.codegen.epilogue import epilogue
+from kopt_starters.codegen.launcher import tensor_checks
+from kopt_starters.codegen.leading import Leading
 
 if TYPE_CHECKING:
     from kopt_starters.codegen.epilogue import Epilogue
@@ -47,8 +49,11 @@ PLAIN = Ending(_PLAIN)
 """The result is stored as it is; holds for all shapes."""
 
 
-def ending(graph: Graph, task: Convolution) -> Ending | None:
-    """Return how the convolution's kernel ends; None where it cannot do all that follows."""
+def ending(graph: Graph, task: Convolution, *before: Convolution) -> Ending | None:
+    """Return how the convolution's kernel ends; None where it cannot do all that follows.
+
+    ``before`` are those that made its input.
+    """
     if graph.result == task.output:
         return PLAIN
     tail = epilogue(graph, task.output)
@@ -59,23 +64,16 @@ def ending(graph: Graph, task: Convolution) -> Ending | None:
         "product": _lines(task, tail, 4, "out_channel * 0 + out_w * 0"),
         "lanes": _lines(task, tail, 8, "out_w * 0"),
     }
-    tensors = [argument for argument in graph.arguments if argument.tensor is not None]
+    read = [tensor for each in (*before, task) for tensor in each.tensors[1:]]
+    leading = tail.leading([(*before, task)[0].x], read)
     return Ending(
         store=stores,
         parameters=(*pointers, *tail.scalars),
         handed=(*(f"{name}.contiguous()" for name in pointers.values()), *tail.scalars),
-        result=f"({tail.result.shape}, torch.{tail.result.dtype})",
+        result=f"({Leading.shape(leading, tail.result.shape)}, torch.{tail.result.dtype})",
         helpers=tail.helpers(list(stores.values())).strip(),
-        guards=tuple(
-            _guard(argument.name.replace(".", "_"), argument.tensor.shape)
-            for argument in tensors
-            if argument.tensor is not None
-        ),
+        guards=tuple(tensor_checks(graph, leading)),
     )
-
-
-def _guard(name: str, shape: tuple[int, ...]) -> str:
-    return f'if {name}.shape != {shape}:\n        raise ValueError("{name} of shape {shape} only")'
 
 
 def _lines(task: Convolution, tail: Epilogue, indent: int, spread: str) -> str:

@@ -35,7 +35,7 @@ class ConvolutionFamily:
             return []
         if not tasks or len(tasks) < len(convolutions):
             return []
-        end = ending(graph, tasks[-1])
+        end = ending(graph, tasks[-1], *tasks[:-1])
         if end is None:
             return []
         if len(tasks) == 1 and _of_arguments(graph, tasks[0]):

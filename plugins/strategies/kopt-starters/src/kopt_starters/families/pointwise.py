@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from kopt_starters.codegen.axes import (
     Places,
     flat,
     fresh,
+    leaves,
     merged,
     strides_of,
 )
@@ -22,6 +22,7 @@ from kopt_starters.codegen.device_functions import helpers_for
 from kopt_starters.codegen.epilogue import parts_of
 from kopt_starters.codegen.functions import Term
 from kopt_starters.codegen.launcher import IMPORTS, checks, header, indented, opening
+from kopt_starters.codegen.leading import EXTENT, Leading, along, counted, independent
 from kopt_starters.codegen.parts import in_parts, result_of
 from kopt_starters.codegen.short_functions import suffice
 from kopt_starters.codegen.steps import Step
@@ -125,18 +126,20 @@ class _Plan:
             return []
         return self.arguments
 
+    @property
+    def leading(self) -> Leading | None:
+        """The leading axis, where there may be less of it and some other shape will not do."""
+        outer = next(iter(leaves(self.places)), ())
+        if self.alike or not outer:
+            return None
+        found = along(outer[0], flat(self.places), self.loads)
+        return found if found and independent(self.graph, found.extent) else None
+
 
 def _counts(graph: Graph) -> bool:
     """A constant may be made of an extent, as 1 / n: then other shapes would need another one."""
     sizes = {n for a in graph.arguments if a.tensor for n in (*a.tensor.shape, a.tensor.elements)}
-    derived = [v for n in sizes if n > 1 for v in (n, n - 1, 1 / n, n**0.5, n**-0.5)]
-    numbers = [
-        given
-        for node in graph.nodes
-        for given in (*node.given, *node.named.values())
-        if isinstance(given, int | float) and not isinstance(given, bool) and given not in (0, 1)
-    ]
-    return any(math.isclose(a, b, rel_tol=1e-6) for a in numbers for b in derived)
+    return counted(graph, sizes)
 
 
 def _extent(axes: Sequence[Axis]) -> int:
@@ -230,8 +233,8 @@ def _rows_source(plan: _Plan) -> str:
     writer.value(plan.result, plan.places)
     kept = [axis for group in outer for axis in group]
     step = Step(plan.graph, plan.result, plan.places, kept, list(last), loads=list(plan.loads),
-                scalars=writer.used)  # fmt: skip
-    tiles, rows = Tiles(step), _extent(kept)
+                scalars=writer.used, leading=plan.leading)  # fmt: skip
+    tiles, rows = Tiles(step), step.rows_text
     block = min(1024, power_of_two(step.cols))
     knobs = {
         "ROWS": Knob(default=min(1024 // block, 16), choices=(1, 2, 4, 8, 16)[: 4 + (block == 64)]),
@@ -245,9 +248,10 @@ def _rows_source(plan: _Plan) -> str:
                         *(f"float({name})" for name in tiles.scalars.values())])  # fmt: skip
     first = identifier(plan.arguments[0].name)
     entry = [
-        *checks(plan.graph, tiles.scalars.values()),
-        f"_out = torch.empty({plan.result.shape!r}, dtype=torch.{plan.result.dtype}, "
-        f"device={first}.device)",
+        *checks(plan.graph, tiles.scalars.values(), leading=step.leading),
+        f"_out = torch.empty({Leading.shape(step.leading, plan.result.shape)}, "
+        f"dtype=torch.{plan.result.dtype}, device={first}.device)",
+        *([f"if not {EXTENT}:", "    return _out"] if step.leading else []),
         f"_plain[(triton.cdiv({rows}, ROWS) * triton.cdiv({step.cols}, BLOCK),)](",
         f"    {passed}, KEPT={rows}, REDUCED={step.cols}, ROWS=ROWS, BLOCK=BLOCK,",
         "    num_warps=num_warps)",
@@ -257,12 +261,12 @@ def _rows_source(plan: _Plan) -> str:
 
 
 def _launch(plan: _Plan, scalars: Mapping[str, str]) -> list[str]:
-    alike, first = plan.alike, identifier(plan.arguments[0].name)
-    shape = f"{first}.shape" if alike else repr(plan.result.shape)
+    alike, leading, first = plan.alike, plan.leading, identifier(plan.arguments[0].name)
+    shape = f"{first}.shape" if alike else Leading.shape(leading, plan.result.shape)
     given = [f"{identifier(value.name)}.contiguous()" for value in plan.arguments]
     passed = ", ".join([*given, "_out", *(f"float({name})" for name in scalars.values())])
     return [
-        *checks(plan.graph, scalars.values(), alike=alike),
+        *checks(plan.graph, scalars.values(), alike=alike, leading=leading),
         f"_out = torch.empty({shape}, dtype=torch.{plan.result.dtype}, device={first}.device)",
         "_count = _out.numel()",
         "if _count:",

@@ -10,6 +10,7 @@ from kopt.model.kernel_file import parse_kernel
 from kopt_starters.codegen.axes import NotCoveredError
 from kopt_starters.codegen.device_functions import helpers_for
 from kopt_starters.codegen.launcher import IMPORTS, checks, header, indented, opening
+from kopt_starters.codegen.leading import EXTENT, Leading
 from kopt_starters.codegen.parts import in_parts, result_of
 from kopt_starters.codegen.short_functions import suffice
 from kopt_starters.codegen.steps import Step, steps_of
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from kopt.model.candidate import Candidate, Knob
     from kopt.model.device import Device, Target
-    from kopt_starters.graph import Graph, Value
+    from kopt_starters.graph import Graph
 
 
 class Reductions:
@@ -97,8 +98,8 @@ def _launch_one(kind: str) -> Callable[[Tiles, Mapping[str, str]], list[str]]:
         step = tiles.step
         block = knobs.get("BLOCK", str(power_of_two(step.cols)))
         return [
-            f"_{kind}{tiles.name}[(triton.cdiv({step.rows}, {knobs['ROWS']}),)](",
-            f"    {_given(tiles)}, KEPT={step.rows}, REDUCED={step.cols},",
+            f"_{kind}{tiles.name}[(triton.cdiv({step.rows_text}, {knobs['ROWS']}),)](",
+            f"    {_given(tiles)}, KEPT={step.rows_text}, REDUCED={step.cols},",
             f"    ROWS={knobs['ROWS']}, BLOCK={block}, num_warps={knobs['num_warps']})",
         ]
 
@@ -108,16 +109,16 @@ def _launch_one(kind: str) -> Callable[[Tiles, Mapping[str, str]], list[str]]:
 def _launch_split(tiles: Tiles, knobs: Mapping[str, str]) -> list[str]:
     step, name = tiles.step, tiles.name
     lines = [
-        f"_tiles = triton.cdiv({step.rows}, {knobs['ROWS']})",
+        f"_tiles = triton.cdiv({step.rows_text}, {knobs['ROWS']})",
         f"_piece = triton.cdiv(triton.cdiv({step.cols}, {knobs['PARTS']}), {knobs['BLOCK']}) "
         f"* {knobs['BLOCK']}",
-        f"_sizes = {{'KEPT': {step.rows}, 'REDUCED': {step.cols}, 'ROWS': {knobs['ROWS']}, "
+        f"_sizes = {{'KEPT': {step.rows_text}, 'REDUCED': {step.cols}, 'ROWS': {knobs['ROWS']}, "
         f"'BLOCK': {knobs['BLOCK']}, 'PARTS': {knobs['PARTS']}, 'PIECE': _piece, "
         f"'num_warps': {knobs['num_warps']}}}",
         f"_grid = (_tiles, {knobs['PARTS']})",
     ]
     lines += [
-        f"{buffer} = torch.empty({step.rows} * {knobs['PARTS']}, dtype=torch.{dtype}, device=_device)"
+        f"{buffer} = torch.empty({step.rows_text} * {knobs['PARTS']}, dtype=torch.{dtype}, device=_device)"
         for buffer, dtype in tiles.buffers.items()
     ]
     taken: list[str] = []
@@ -188,7 +189,7 @@ def _candidate(
             values = {name: str(knob.default) for name, knob in fixed.items()}
         kernels += chosen.kernels(tiles)
         last = number == len(steps) - 1
-        lines += _output(step.result, last=last)
+        lines.append(f"_out = {_empty(step, last=last)}")
         lines += chosen.launch(tiles, values)
         if not last:
             lines.append(f"{identifier(step.result.name)} = _out")
@@ -198,9 +199,11 @@ def _candidate(
     return parse_kernel(text, "triton", strategy="starters", idea=idea)
 
 
-def _output(result: Value, *, last: bool) -> list[str]:
-    dtype = result.dtype if last or "float" not in result.dtype else "float32"
-    return [f"_out = torch.empty({result.shape!r}, dtype=torch.{dtype}, device=_device)"]
+def _empty(step: Step, *, last: bool) -> str:
+    """Return memory for a step's result as an expression of the entry."""
+    dtype = step.result.dtype if last or "float" not in step.result.dtype else "float32"
+    shape = Leading.shape(step.leading, step.result.shape)
+    return f"torch.empty({shape}, dtype=torch.{dtype}, device=_device)"
 
 
 def _file(
@@ -216,10 +219,11 @@ def _file(
         identifier(load.argument.name)
         for step in steps for load in step.loads if load.argument.name in names
     )  # fmt: skip
-    first = next(iter(read))
+    first, end = next(iter(read)), steps[-1]
     entry = [
-        *checks(graph, scalars),
+        *checks(graph, scalars, leading=end.leading),
         f"_device = {first}.device",
+        *([f"if not {EXTENT}:", f"    return {_empty(end, last=True)}"] if end.leading else []),
         *(f"{name} = {name}.contiguous()" for name in read),
         *lines,
         "return _out",

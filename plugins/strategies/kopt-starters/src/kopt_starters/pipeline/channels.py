@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Candidate, Knob
-from kopt_starters.codegen.axes import Axis, NotCoveredError, Places, fresh, leaves, strides_of
+from kopt_starters.codegen.axes import (
+    Axis,
+    NotCoveredError,
+    Places,
+    flat,
+    fresh,
+    leaves,
+    strides_of,
+)
 from kopt_starters.codegen.device_functions import helpers_for
 from kopt_starters.codegen.epilogue import parts_of
 from kopt_starters.codegen.functions import Term
+from kopt_starters.codegen.launcher import tensor_checks
+from kopt_starters.codegen.leading import Leading, along, independent
 from kopt_starters.codegen.parts import REWRITES, in_parts, result_of
 from kopt_starters.codegen.statistics import PREFIX, statistic
 from kopt_starters.codegen.writer import Load, Writer, as_loaded, identifier, offset
@@ -106,18 +116,10 @@ def _ending(graph: Graph, task: Convolution) -> Ending:
         store={**PLAIN.store, "product": store},
         parameters=tuple(pointers),
         handed=tuple(f"{name}.contiguous()" for name in pointers.values()),
-        result=f"({result.shape}, torch.{result.dtype})",
+        result=f"({Leading.shape(lines.leading, result.shape)}, torch.{result.dtype})",
         helpers=helpers_for(store).strip(),
-        guards=tuple(
-            _guard(identifier(argument.name), argument.tensor.shape)
-            for argument in graph.arguments
-            if argument.tensor is not None
-        ),
+        guards=tuple(tensor_checks(graph, lines.leading)),
     )
-
-
-def _guard(name: str, shape: tuple[int, ...]) -> str:
-    return f'if {name}.shape != {shape}:\n        raise ValueError("{name} of shape {shape} only")'
 
 
 class _Lines:
@@ -128,7 +130,24 @@ class _Lines:
         self._places = fresh(task.output.shape)
         self._writer = Writer(graph, self._load, self._bound, prefix="e_")
         self._reduced: dict[str, str] = {}
-        self.read: list[str] = []
+        self._loads: list[Load] = []
+
+    @property
+    def read(self) -> list[str]:
+        """Names of the arguments that what follows reads."""
+        return [*dict.fromkeys(load.argument.name for load in self._loads)]
+
+    @property
+    def leading(self) -> Leading | None:
+        """The images, where there may be fewer of them, once the lines are written."""
+        axes, task = flat(self._places), self._task
+        if leaves(self._places)[0] != tuple(axes[:1]) or self._result.shape[0] != task.x.shape[0]:
+            return None
+        value = Load(task.output, strides_of(self._places, task.output.shape))
+        given = [Load(task.x, {axes[0]: task.x.elements // task.x.shape[0]})]
+        given += [Load(each, {}) for each in task.tensors[1:]]
+        found = along(axes[0], axes, [value, *self._loads, *given])
+        return found if found and independent(self._graph, found.extent) else None
 
     def written(self) -> list[str]:
         shape, whole = self._result.shape, self._task.output.shape
@@ -161,8 +180,7 @@ class _Lines:
         }
 
     def _load(self, wanted: Load) -> Term:
-        if wanted.argument.name not in self.read:
-            self.read.append(wanted.argument.name)
+        self._loads.append(wanted)
         text = f"tl.load({wanted.pointer} + ({offset(wanted.strides, self._coordinates())}))"
         return self._writer.assign(*as_loaded(text, wanted.argument.dtype))
 

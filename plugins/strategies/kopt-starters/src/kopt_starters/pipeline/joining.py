@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kopt.model.kernel_file import parse_kernel
-from kopt_starters.codegen.launcher import header, indented, opening
+from kopt_starters.codegen.launcher import header, indented, opening, tensor_checks
+from kopt_starters.codegen.leading import pinned
 from kopt_starters.codegen.writer import identifier
 from kopt_starters.pipeline.renaming import prefixed
 
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate, Knob
-    from kopt_starters.graph import Graph
+    from kopt_starters.graph import Graph, Value
     from kopt_starters.pipeline.pieces import Piece
 
 ENTRY = "pipeline"
@@ -52,7 +53,8 @@ def joined(graph: Graph, stages: Sequence[Stage]) -> Candidate:
     ideas = [stage.candidate.idea for stage in stages if stage.candidate]
     first, *others = ideas
     idea = f"pipeline: {'; then '.join([first, *others])}"
-    entry = [*opening(graph, ENTRY, kept).splitlines(), indented(_calls(stages, names))]
+    lines = [*(tensor_checks(graph) if pinned(graph) else []), *_calls(stages, names)]
+    entry = [*opening(graph, ENTRY, kept).splitlines(), indented(lines)]
     source = "\n\n\n".join(
         [
             f'{header(ENTRY, kept)}\n"""{len(ideas)} kernels in order, with what each makes in memory."""\n\n'
@@ -138,9 +140,19 @@ def _call(stage: Stage, names: Mapping[tuple[Stage, str], str]) -> str:
     given = [identifier(argument.name) for argument in graph.arguments]
     if candidate is None:
         (source,) = (identifier(value.name) for value in graph.nodes[0].tensors)
-        return f"{source}.reshape({stage.piece.result.shape!r})"
+        return (
+            f"{source}.reshape({_reshaped(source, graph.nodes[0].tensors[0], stage.piece.result)})"
+        )
     settings = [
         f"{name}={names.get((stage, name)) or repr(value)}"
         for name, value in candidate.chosen.items()
     ]
     return f"{stage.number}{candidate.entry}({', '.join([*given, *settings])})"
+
+
+def _reshaped(name: str, source: Value, result: Value) -> str:
+    """Return a view's shape as an expression; a first dimension that stays is as long as it is."""
+    if source.shape[:1] != result.shape[:1] or not source.shape:
+        return repr(result.shape)
+    sizes = [f"{name}.shape[0]", *map(str, result.shape[1:])]
+    return f"({', '.join(sizes)}{',' * (len(sizes) == 1)})"

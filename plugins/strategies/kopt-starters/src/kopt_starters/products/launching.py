@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from kopt_starters.codegen.launcher import indented, tensor_checks
+from kopt_starters.codegen.leading import Leading
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -32,17 +35,18 @@ def launcher(graph: Graph, product: Product, knobs: list[str]) -> str:
     left, right = _name(product.left.tensor), _name(product.right.tensor)
     strides = [stride(product, which, group) for which, groups in _ORDER for group in groups]
     scalars = product.epilogue.scalars.values() if product.epilogue else ()
+    leading = leading_of(product)
+    checks = tensor_checks(graph, leading) if leading else _refusal(_checks(product))
     passed = [f"{name}={name}" for name in knobs]
     if "BLOCK_M" in knobs and product.left.tensor.dtype != "float32":
         passed.append('PRECISION="ieee"')
     return "\n".join(
         [
             *entry(names, knobs),
-            *_refusal([*scalar_checks(graph, scalars), *_checks(product)]),
-            "    return _launch(",
+            indented([*_refusal(scalar_checks(graph, scalars)), *checks, "return _launch("]),
             f"        {left}.contiguous(), {right}.contiguous(), ({', '.join(_added(product))},),",
-            f"        {_result(product, left)},",
-            f"        ({', '.join(extent(product, group) for group in 'bmnk')}),",
+            f"        {_result(product, left, leading)},",
+            f"        ({', '.join(_extent(product, group, leading) for group in 'bmnk')}),",
             f"        ({', '.join(strides)}),",
             f"        {', '.join(passed)})",
         ]
@@ -74,12 +78,33 @@ def _added(product: Product) -> list[str]:
     return found
 
 
-def _result(product: Product, like: str) -> str:
+def leading_of(product: Product) -> Leading | None:
+    """Return the rows, or batches, where a product with an epilogue holds for fewer of them."""
+    tail, group = product.epilogue, product.coordinates[:1]
+    led, fixed = [], []
+    for operand in (product.left, product.right, product.bias):
+        axis = operand.groups.get(group, ()) if operand else ()
+        if operand and any(part.stride for part in axis):
+            led.append(operand.tensor)
+        elif operand:
+            fixed.append(operand.tensor)
+        if axis and axis[0].stride and axis[0].dim != 0:
+            return None
+    # A tile may go beyond the last row; a batch is one of those that there are.
+    return tail.leading(led, fixed, masked=group != "b") if tail and group else None
+
+
+def _extent(product: Product, group: str, leading: Leading | None) -> str:
+    led = leading and group == product.coordinates[:1]
+    return leading.count(product.size[group]) if leading and led else extent(product, group)
+
+
+def _result(product: Product, like: str, leading: Leading | None) -> str:
     shape = [_times(_of_result(product, part) for part in axis) for axis in product.axes]
     if product.epilogue is None:
         return empty(shape, f"{like}.dtype", like)
-    fixed = [str(size) for size in product.result.shape]
-    return empty(fixed, f"torch.{product.result.dtype}", like)
+    shape = Leading.sizes(leading, product.result.shape)
+    return empty(shape, f"torch.{product.result.dtype}", like)
 
 
 def scalar_checks(graph: Graph, passed: Iterable[str] = ()) -> list[str]:
@@ -95,8 +120,8 @@ def scalar_checks(graph: Graph, passed: Iterable[str] = ()) -> list[str]:
 def _refusal(conditions: list[str]) -> list[str]:
     if not conditions:
         return []
-    lines = [f"        {'or ' if at else ''}{each}" for at, each in enumerate(conditions)]
-    return ["    if (", *lines, "    ):", '        raise ValueError("made for such shapes only")']
+    lines = [f"    {'or ' if at else ''}{each}" for at, each in enumerate(conditions)]
+    return ["if (", *lines, "):", '    raise ValueError("made for such shapes only")']
 
 
 def _checks(product: Product) -> list[str]:

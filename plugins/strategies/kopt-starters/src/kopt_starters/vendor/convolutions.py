@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kopt.model.candidate import Knob
 from kopt_starters.codegen import epilogue
 from kopt_starters.codegen.launcher import checks
+from kopt_starters.codegen.leading import Leading
 from kopt_starters.codegen.writer import identifier
 from kopt_starters.convolution.task import convolution_of
 from kopt_starters.vendor.rendering import handed, stored, write
@@ -158,7 +159,10 @@ def _candidate(
         name: getattr(task, name)
         for name in ("stride", "padding", "dilation", "extra", "groups", "transposed")
     }
-    result = "None" if tail is None else f"({tail.result.shape}, torch.{tail.result.dtype})"
+    leading = tail.leading([task.x], task.tensors[1:]) if tail else None
+    result = "None"
+    if tail is not None:
+        result = f"({Leading.shape(leading, tail.result.shape)}, torch.{tail.result.dtype})"
     settings |= {"result": result, "more": handed(tail)}
     settings |= {"packed": {"FOLD": '"none"'}, "dense": {"LAYOUT": '"last"'}}.get(form, {})
     settings |= {name: knob.default for name, knob in _tile().items()}
@@ -166,7 +170,8 @@ def _candidate(
     tensors = ", ".join(_named(value) for value in (task.x, task.weight, task.bias))
     passed = ", ".join(f"{name}={value}" for name, value in settings.items())
     # What follows is written for these shapes; the convolution itself holds for any.
-    guards = checks(graph, tail.scalars.values()) if tail else checks(graph, (), alike=[task.x])
+    alike = [] if tail else [task.x]
+    guards = checks(graph, tail.scalars.values() if tail else (), alike=alike, leading=leading)
     body = [*guards, f"return _vendor({tensors}, {passed})"]
     idea = f"vendor: {_how(task, form)}{', what follows fused' if tail else ''}"
     return write(graph, ["common", form], tail, ending, body, knobs, idea)

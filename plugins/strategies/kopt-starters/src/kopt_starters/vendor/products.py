@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kopt.model.candidate import Knob
 from kopt_starters.codegen import NotCoveredError, epilogue
 from kopt_starters.codegen.launcher import checks
+from kopt_starters.codegen.leading import Leading
 from kopt_starters.codegen.writer import elementwise_rule, identifier
 from kopt_starters.graph import Value
 from kopt_starters.vendor.rendering import handed, stored, write
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kopt.model.candidate import Candidate
+    from kopt_starters.codegen import Epilogue
     from kopt_starters.graph import Given, Graph, Node
 
 _OPERANDS = {"mm": 2, "bmm": 2, "addmm": 3, "baddbmm": 3}
@@ -43,10 +45,12 @@ def products(graph: Graph) -> Iterator[Candidate | None]:
         "BLOCK": Knob(default=1024, choices=(512, 1024, 2048)),
         "num_warps": Knob(default=4, choices=(2, 4, 8)),
     }
-    result = f"{tail.result.shape}, torch.{tail.result.dtype}, {handed(tail)}"
+    leading = _leading(graph, found[0], tail)
+    shape = Leading.shape(leading, tail.result.shape)
+    result = f"{shape}, torch.{tail.result.dtype}, {handed(tail)}"
     body = [
-        *checks(graph, tail.scalars.values()),
-        f"return _finished({_called(graph, found[0])}, {result}, BLOCK, num_warps)",
+        *checks(graph, tail.scalars.values(), leading=leading),
+        f"return _finished({_called(graph, found[0], leading)}, {result}, BLOCK, num_warps)",
     ]
     idea = "vendor: product in cuBLAS, all that follows in one kernel"
     places = [f"{name} = {_coordinate(value.shape, at)}" for at, name in enumerate(coordinates)]
@@ -70,11 +74,41 @@ def _coordinate(shape: tuple[int, ...], at: int) -> str:
     return text if at == 0 else f"{text} % {shape[at]}"
 
 
-def _called(graph: Graph, node: Node) -> str:
+def _leading(graph: Graph, node: Node, tail: Epilogue) -> Leading | None:
+    """Return the rows, or batches, where all holds for fewer of them."""
+    *added, left, right = node.tensors
+    several = "bmm" in node.operator
+    led, fixed = ([left, right], added) if several else ([left], [*added, right])
+    if any(each.shape[:1] == node.output.shape[:1] for each in added):
+        return None
+    roots = [[_root(graph, each) for each in some] for some in (led, fixed)]
+    found = tail.leading(*roots)
+    kept = found and all(_kept(graph, each, found.extent) for each in led)
+    return found if kept else None
+
+
+def _root(graph: Graph, value: Value) -> Value:
+    """Return the argument that a value is a view of."""
+    node = graph.producer(value)
+    return _root(graph, node.tensors[0]) if node and node.tensors else value
+
+
+def _kept(graph: Graph, value: Value, extent: int) -> bool:
+    """Whether an argument's first dimension stays the outermost through all views of it."""
+    node = graph.producer(value)
+    if node is None:
+        return value.shape[0] == extent
+    rank, turned = len(value.shape), node.operator == "transpose"
+    dims = [dim % rank for dim in node.given[1:] if isinstance(dim, int)]
+    still = (turned and 0 not in dims) or _VIEWS.get(node.operator) == "reshape"
+    return still and value.shape[0] % extent == 0 and _kept(graph, node.tensors[0], extent)
+
+
+def _called(graph: Graph, node: Node, leading: Leading | None) -> str:
     """Return the product as a call of the framework."""
     if node.overload != "default" or len(node.given) != _OPERANDS[node.operator]:
         raise NotCoveredError(f"{node.operator} is given {node.given!r}")
-    given = [_viewed(graph, each) for each in node.given]
+    given = [_viewed(graph, each, leading) for each in node.given]
     given += [f"{name}={value!r}" for name, value in node.named.items() if _number(value)]
     return f"torch.{node.operator}({', '.join(given)})"
 
@@ -85,7 +119,7 @@ def _number(given: Given) -> bool:
     return True
 
 
-def _viewed(graph: Graph, given: Given) -> str:
+def _viewed(graph: Graph, given: Given, leading: Leading | None) -> str:
     """Return an argument with the views of it that an operator is given."""
     if not isinstance(given, Value):
         raise NotCoveredError(f"an operand {given!r}")
@@ -95,4 +129,6 @@ def _viewed(graph: Graph, given: Given) -> str:
     if node.operator not in _VIEWS or node.named or len(node.tensors) != 1:
         raise NotCoveredError(f"an operand made by {node.operator}")
     rest = ", ".join(repr(each) for each in node.given[1:])
-    return f"{_viewed(graph, node.given[0])}.{_VIEWS[node.operator]}({rest})"
+    if leading and _root(graph, given).name in leading.names and node.operator != "transpose":
+        rest = Leading.shape(leading, given.shape)
+    return f"{_viewed(graph, node.given[0], leading)}.{_VIEWS[node.operator]}({rest})"
