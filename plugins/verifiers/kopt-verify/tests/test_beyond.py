@@ -297,10 +297,11 @@ def test_a_variance_in_one_pass_is_unstable_far_from_zero(verdict):
 def test_integers_are_tried_at_both_ends_of_what_the_problem_draws(verdict):
     source = (
         '// /// kopt\n// entry = "pick"\n'
-        '// arguments = ["table", "index", "out", "index.numel", "table.shape[1]"]\n// ///\n'
+        '// arguments = ["table", "index", "out", "index.numel", "table.shape[1]",'
+        ' "table.shape[0]"]\n// ///\n'
         "#include <cstdint>\n"
         'extern "C" void pick(const float* table, const int64_t* index, float* out, int64_t n,'
-        " int64_t width) {\n"
+        " int64_t width, int64_t rows) {\n"
         "    for (int64_t i = 0; i < n; ++i)\n"
         "        for (int64_t w = 0; w < width; ++w) out[i * width + w] = VALUE;\n}\n"
     )
@@ -308,7 +309,7 @@ def test_integers_are_tried_at_both_ends_of_what_the_problem_draws(verdict):
     found = verdict(PICK, source.replace("VALUE", right))
     assert found.status is Status.CORRECT, found.stages
     assert "right on every integer and boolean at its lowest" in evidence(found, "edges")
-    varied = "n != 300 || index[0] != index[n - 1] || index[0] != index[n / 2]"
+    varied = "n != 300 || rows != 50 || index[0] != index[n - 1] || index[0] != index[n / 2]"
     found = verdict(PICK, source.replace("VALUE", f"({varied}) ? {right} : 1.0f"))
     assert found.status is Status.WRONG
     assert "every integer and boolean at its" in evidence(found, "edges")

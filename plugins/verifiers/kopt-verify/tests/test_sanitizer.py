@@ -23,8 +23,8 @@ from kopt.testing.trials import BACKENDS
 from kopt.testing.verifier import cpp_add, torch_add
 from kopt.worker.candidate import WorkerContext
 from kopt.worker.segments import MappedMemory
-from kopt_verify.beyond import elements, small_extents
-from kopt_verify.sanitizer import _fails, check_sanitizers
+from kopt_verify.beyond import elements, fewer_first, small_extents
+from kopt_verify.sanitizer import _fails, check_sanitizers, small_inputs
 from kopt_verify.stages import StageFailedError
 
 needs_gcc = pytest.mark.skipif(
@@ -72,7 +72,7 @@ def bound(trials, source, folder, language="cpp"):
 @needs_gcc
 def test_a_clean_kernel_passes_with_its_notes(trials, tmp_path):
     with bound(trials, cpp_add(ADD + NEGATIVE_SHIFT), tmp_path) as (trial, inputs):
-        result = check_sanitizers(trial, inputs)
+        result = check_sanitizers(trial, [inputs])
     assert (result.stage, result.outcome) == ("sanitizer", "pass")
     assert result.evidence.startswith(
         "address, thread: clean; noted: undefined: shift-base in line"
@@ -94,7 +94,7 @@ def test_the_gravest_finding_names_the_outcome(trials, tmp_path, body, status, f
         bound(trials, cpp_add(body + ADD), tmp_path) as (trial, inputs),
         pytest.raises(StageFailedError) as caught,
     ):
-        check_sanitizers(trial, inputs)
+        check_sanitizers(trial, [inputs])
     assert (caught.value.stage, caught.value.status) == ("sanitizer", status)
     assert caught.value.evidence.startswith(first)
 
@@ -103,7 +103,7 @@ def test_the_gravest_finding_names_the_outcome(trials, tmp_path, body, status, f
 def test_what_was_not_run_is_no_pass(trials, tmp_path, monkeypatch):
     monkeypatch.setattr("kopt_cpp.sanitizing.MOST_BYTES", 1)
     with bound(trials, cpp_add(ADD), tmp_path) as (trial, inputs):
-        result = check_sanitizers(trial, inputs)
+        result = check_sanitizers(trial, [inputs])
     assert result.outcome == "not run"
     assert result.evidence.startswith("address, undefined, thread not run: the call's tensors")
 
@@ -147,9 +147,25 @@ def test_who_refuses_smaller_inputs_is_run_on_its_own(
         small = trial.reference.changed_inputs(own.workload, 6, Change("smaller", extents))
         refusing = Refuses(trial, own, refusal)
         with closing(small):
-            result = check_sanitizers(refusing, small, own)
+            result = check_sanitizers(refusing, [small, own])
     assert refusing.ran_on == ([small] if large else [small, own])
     assert result.outcome == ("not run" if large else "pass")
+
+
+def test_fewer_of_the_first_axis_come_before_its_own_inputs(open_trials, tmp_path):
+    """A kernel that is made for one shape may take another batch."""
+    problem = function_problem(
+        "def double(x):\n    return x * 2\n", "double", (InputSpec(name="x", shape=(4096, 1024)),)
+    )
+    with bound(open_trials(problem), "def kernel_function(x):\n    return x * 2\n", tmp_path,
+               "torch") as (trial, own):  # fmt: skip
+        assert fewer_first(trial.reference, own.workload) == {"4096": 128}
+        with small_inputs(trial, own) as lent:
+            shapes = [tuple(inputs.tensors["x"].shape) for inputs in lent]
+            assert shapes == [(64, 128), (128, 1024), (4096, 1024)]
+            tried = Refuses(trial, lent[1], CandidateError(Status.UNSUPPORTED, "not that shape"))
+            assert check_sanitizers(tried, lent).outcome == "pass"
+            assert tried.ran_on == lent[:2]
 
 
 PRODUCT = function_problem(
@@ -171,9 +187,9 @@ def test_what_would_take_the_tools_too_long_is_not_run(
                "torch") as (trial, inputs):  # fmt: skip
         tried = Refuses(trial, inputs, None)
         monkeypatch.setattr(f"kopt_verify.sanitizer.{name}", {"cpu": most})
-        assert check_sanitizers(tried, inputs).outcome == "pass"
+        assert check_sanitizers(tried, [inputs]).outcome == "pass"
         monkeypatch.setattr(f"kopt_verify.sanitizer.{name}", {"cpu": most - 1})
-        result = check_sanitizers(tried, inputs)
+        result = check_sanitizers(tried, [inputs])
     assert (result.outcome, len(tried.ran_on)) == ("not run", 1)
     assert "elements and 1.1e+05 operations, too many for the tools" in result.evidence
 
@@ -191,7 +207,7 @@ def test_a_device_is_given_less_than_other_looks(trials, tmp_path):
 
 def test_a_backend_without_sanitizers_is_named(trials, tmp_path):
     with bound(trials, torch_add("x + y"), tmp_path, "torch") as (trial, inputs):
-        result = check_sanitizers(trial, inputs)
+        result = check_sanitizers(trial, [inputs])
     assert result.outcome == "not run"
     assert result.evidence == "the backend 'torch' runs no sanitizer"
 

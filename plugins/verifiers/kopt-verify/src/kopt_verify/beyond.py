@@ -35,6 +35,9 @@ _MOST_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 24}
 _ENOUGH_ELEMENTS = 1 << 14
 """What a look at values is made with where the workload is large: long sums of strained values differ
 by more than the rule allows for, from one honest order of summation to another."""
+_FEWER_ELEMENTS = 1 << 18
+"""About what inputs and outputs have where the first axis alone is made shorter."""
+_MOST_FEWER = {"cpu": 1 << 22, "cuda": 1 << 26}
 _SMALLEST = 32
 _PRIMES = (17, 37, 67, 131, 257, 521, 1031, 2053, 4099)
 _SMALLER = (2, 3, 5, 7, 11, 13, 19, 23, 29, 31, 43, 53, 89, 107, 173, 211, 347, 691)
@@ -196,6 +199,22 @@ def small_extents(reference: Reference, workload: str, *, enough: int = 0) -> di
         if not enough:
             break
     return extents
+
+
+def fewer_first(reference: Reference, workload: str) -> dict[str, int]:
+    """Return a smaller extent for the first axis alone, or none where that leaves too much.
+
+    Many a kernel that is made for one shape takes another batch.
+    """
+    signature, kind = reference.signature.workloads[workload], reference.device.kind
+    now = changeable(reference, workload)
+    name, extent = next(iter(now.items()), ("", 0))
+    total = elements(reference, workload)
+    for few in (max(2, extent * _FEWER_ELEMENTS // max(total, 1)), 1):
+        fits = few < extent and elements_at(signature, now, {name: few}) <= _MOST_FEWER[kind]
+        if fits:
+            return {name: few}
+    return {}
 
 
 def changeable(reference: Reference, workload: str) -> dict[str, int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from kopt.errors import CandidateError
@@ -12,7 +12,7 @@ from kopt.model.reference import Change
 from kopt.model.trial import Trial
 from kopt.model.values import TensorRef
 from kopt.model.verification import StageResult, Status
-from kopt_verify.beyond import elements, small_extents
+from kopt_verify.beyond import elements, fewer_first, small_extents
 from kopt_verify.origin import elements_of
 from kopt_verify.stages import StageFailedError
 from kopt_verify.standing import workload_of
@@ -63,49 +63,60 @@ class SanitizedTrial(Trial, Protocol):
 
 
 @contextmanager
-def small_inputs(trial: Trial, inputs: InputSet) -> Iterator[InputSet]:
-    """Lend smaller inputs where those of the workload would take a sanitizer too long.
+def small_inputs(trial: Trial, inputs: InputSet) -> Iterator[list[InputSet]]:
+    """Lend inputs that take a sanitizer less long, those to be tried first first.
 
-    They are ``inputs`` themselves where they are small, or the reference means nothing smaller.
+    Smaller ones, then fewer of the first axis, then ``inputs`` themselves: a kernel may be made for
+    one shape, and the reference may mean nothing in another.
     """
-    enough = _ENOUGH_ELEMENTS.get(trial.reference.device.kind, 0)
-    extents = small_extents(trial.reference, inputs.workload, enough=enough)
-    small = None
-    if extents:
-        change = Change("smaller", extents)
-        small = trial.reference.changed_inputs(inputs.workload, trial.seed, change)
-    if small is None:
-        yield inputs
-        return
-    with closing(small):
-        yield small
-        trial.release(small)
+    reference = trial.reference
+    enough = _ENOUGH_ELEMENTS.get(reference.device.kind, 0)
+    workload = inputs.workload
+    small = small_extents(reference, workload, enough=enough)
+    wanted = [small, fewer_first(reference, workload)] if small else []
+    with ExitStack() as stack:
+        lent = []
+        for extents in filter(None, wanted):
+            made = reference.changed_inputs(workload, trial.seed, Change("smaller", extents))
+            if made is not None:
+                lent.append(stack.enter_context(closing(made)))
+                stack.callback(trial.release, made)
+        yield [*lent, inputs]
 
 
-def check_sanitizers(
-    trial: SanitizedTrial, inputs: InputSet, own: InputSet | None = None
-) -> StageResult:
+def check_sanitizers(trial: SanitizedTrial, lent: Sequence[InputSet]) -> StageResult:
     """Have the candidate run under the backend's sanitizers, and judge what they reported.
 
-    ``own``: the workload's own inputs, for a candidate that refuses smaller ones. Raises
+    ``lent``: input sets, the next one for a candidate that refuses the one before. Raises
     StageFailedError; CandidateError passes through.
     """
-    if trial.reference.device.kind == _KIND and (too_large := _too_large(trial, inputs)):
-        return StageResult(stage=_STAGE, outcome="not run", evidence=too_large)
-    larger = None if own is None or own is inputs or _too_large(trial, own) else own
-    try:
-        report = trial.sanitize(inputs)
-        if larger is not None and report is not None and not report.ran:
-            return check_sanitizers(trial, larger)
-    except CandidateError as error:
-        if error.status is not Status.UNSUPPORTED:
-            raise
-        if larger is not None:
-            return check_sanitizers(trial, larger)
-        evidence = f"it refuses the smaller shapes that this stage needs: {error.detail}"
-        return StageResult(stage=_STAGE, outcome="not run", evidence=evidence)
-    if trial.problem.mutates:
-        inputs.restore()
+    refusal = ""
+    found = StageResult(stage=_STAGE, outcome="not run")
+    for number, inputs in enumerate(lent):
+        # The tools of a CPU keep nobody waiting: what is first there has no limit.
+        if (number or trial.reference.device.kind == _KIND) and (
+            large := _too_large(trial, inputs)
+        ):
+            evidence = refusal or large
+            return StageResult(stage=_STAGE, outcome="not run", evidence=evidence)
+        try:
+            report = trial.sanitize(inputs)
+        except CandidateError as error:
+            if error.status is not Status.UNSUPPORTED:
+                raise
+            refusal = f"it refuses the smaller shapes that this stage needs: {error.detail}"
+            found = StageResult(stage=_STAGE, outcome="not run", evidence=refusal)
+            continue
+        if trial.problem.mutates:
+            inputs.restore()
+        found = _judged(trial, inputs, report)
+        if found.outcome == "pass" or report is None:
+            return found
+        refusal = found.evidence
+    return found
+
+
+def _judged(trial: Trial, inputs: InputSet, report: SanitizerReport | None) -> StageResult:
     if report is None:
         evidence = f"the backend {trial.build.backend!r} runs no sanitizer"
         return StageResult(stage=_STAGE, outcome="not run", evidence=evidence)
@@ -131,7 +142,7 @@ def _too_large(trial: Trial, inputs: InputSet) -> str:
     if count <= _MOST_ELEMENTS.get(kind, 0) and operations <= _MOST_OPERATIONS.get(kind, 0):
         return ""
     many = f"{count:.2g} elements" + (f" and {operations:.2g} operations" if operations else "")
-    return f"its smallest inputs have {many}, too many for the tools"
+    return f"inputs that it takes have {many}, too many for the tools"
 
 
 def _fails(finding: SanitizerFinding, *, integers: bool) -> bool:

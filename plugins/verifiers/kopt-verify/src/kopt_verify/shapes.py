@@ -17,6 +17,7 @@ from kopt_verify.beyond import (
     changeable,
     elements,
     elements_at,
+    fewer_first,
     most_elements,
     resizings,
     small_extents,
@@ -89,12 +90,14 @@ def changes(trial: Trial, workload: str) -> Iterator[Change]:
     most = max(most_elements(reference, workload), total)
     room = most_elements(reference, workload) / max(total, 1)
     if extents:
-        seen = []
+        seen: list[dict[str, int]] = []
 
         def fits(changed: dict[str, int]) -> bool:
             return elements_at(signature, extents, changed) <= most
 
-        for wanted in resizings(extents, room=room, fits=fits):
+        fewer = fewer_first(reference, workload)
+        odd = {name: few - 1 + few % 2 for name, few in fewer.items()}
+        for wanted in (fewer, odd, *resizings(extents, room=room, fits=fits)):
             changed = {n: e for n, e in wanted.items() if e != extents[n]}
             if changed and changed not in seen:
                 seen.append(changed)

@@ -115,8 +115,8 @@ class Verify:
             yield check_edges(trial, beyond)
             yield check_origin(trial, inputs, beyond)
             if self.options.sanitizers:
-                with small_inputs(trial, inputs) as small:
-                    yield check_sanitizers(trial, small, inputs)
+                with small_inputs(trial, inputs) as lent:
+                    yield check_sanitizers(trial, lent)
 
     @kopt.hookimpl
     def kopt_recheck(self, trial: Trial, inputs: InputSet, claim: CallClaim) -> StageResult | None:
