@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
 from kopt_starters.cuda import ACCESS_BYTES, piece_of
-from kopt_starters.gpu import power_of_two
+from kopt_starters.gpu import nearest, power_of_two
 from kopt_starters.operator import Structure
-from kopt_starters.products.knobs import nearest
 
 if TYPE_CHECKING:
     from kopt.model.device import Device

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kopt.model.candidate import Knob
 from kopt_starters.operator import Layout, Structure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _REGISTER_TILE = 32768
 """Elements of a tile that still fit into the registers of one program."""
@@ -56,17 +61,18 @@ def _powers(low: int, high: int) -> list[int]:
     return [1 << n for n in range(low.bit_length() - 1, high.bit_length()) if low <= 1 << n <= high]
 
 
-def _nearest(wanted: int, choices: list[int]) -> Knob:
+def nearest(wanted: int, choices: Iterable[int]) -> Knob:
     """Return a knob whose default is the choice nearest to ``wanted`` in ratio."""
-    default = min(choices, key=lambda c: (max(c, wanted) / min(c, wanted), c))
-    return Knob(default=default, choices=tuple(choices))
+    offered = sorted({*choices})
+    default = min(offered, key=lambda c: (max(c, wanted) / min(c, wanted), c))
+    return Knob(default=default, choices=tuple(offered))
 
 
 def _warps(elements: int, per_thread: int) -> Knob:
     """Return warps for a tile, ``per_thread`` elements to a thread or up to 4 times off."""
     wanted = max(1, elements // (32 * per_thread))
     low, high = max(1, wanted // 4), min(32, max(4, wanted * 4))
-    return _nearest(min(wanted, 32), _powers(power_of_two(min(low, high)), high))
+    return nearest(min(wanted, 32), _powers(power_of_two(min(low, high)), high))
 
 
 def _rows_suit(layout: Layout) -> bool:
@@ -76,7 +82,7 @@ def _rows_suit(layout: Layout) -> bool:
 def _rows_knobs(layout: Layout) -> dict[str, Knob]:
     block = power_of_two(layout.count)
     rows = _powers(1, max(1, min(128, 8192 // block)))
-    knob = _nearest(max(1, 1024 // block), rows)
+    knob = nearest(max(1, 1024 // block), rows)
     return {"ROWS": knob, "num_warps": _warps(int(knob.default) * block, 16)}
 
 
@@ -91,8 +97,8 @@ def _persistent_knobs(layout: Layout) -> dict[str, Knob]:
     stages = [s for s in (1, 2, 3, 4) if s * block * layout.itemsize <= _SHARED_BYTES]
     fit = max(1, min(8, 64 // int(warps.default)))
     return {
-        "PROGRAMS": _nearest(units * fit, [units * n for n in (1, 2, 4, 8)]),
-        "STAGES": _nearest(2, stages[:3]),
+        "PROGRAMS": nearest(units * fit, [units * n for n in (1, 2, 4, 8)]),
+        "STAGES": nearest(2, stages[:3]),
         "num_warps": warps,
     }
 
@@ -106,7 +112,7 @@ def _looped_knobs(layout: Layout) -> dict[str, Knob]:
     blocks = _powers(1024, min(32768, power_of_two(layout.count)))
     block = 16384 if layout.itemsize == 2 else 4096
     warps = 32 if layout.itemsize == 2 else 16
-    return {"BLOCK": _nearest(block, blocks), "num_warps": _nearest(warps, [4, 8, 16, 32])}
+    return {"BLOCK": nearest(block, blocks), "num_warps": nearest(warps, [4, 8, 16, 32])}
 
 
 def _split_suits(layout: Layout) -> bool:
@@ -119,11 +125,11 @@ def _split_knobs(layout: Layout) -> dict[str, Knob]:
     pieces = sorted({max(1, min(most, 1024, size)) for size in (wanted // 4, wanted // 2, wanted)})
     fit = max(1, layout.device.cache_bytes // 2 // (layout.count * layout.itemsize))
     return {
-        "PIECES": _nearest(max(1, min(most, 1024, wanted)), pieces),
+        "PIECES": nearest(max(1, min(most, 1024, wanted)), pieces),
         # A launch for a few rows at a time costs more than a second read of all of them does.
-        "GROUP": _nearest(rows, sorted({min(rows, fit), rows})),
-        "BLOCK": _nearest(4096, [1024, 2048, 4096, 8192]),
-        "num_warps": _nearest(8, [4, 8, 16]),
+        "GROUP": nearest(rows, sorted({min(rows, fit), rows})),
+        "BLOCK": nearest(4096, [1024, 2048, 4096, 8192]),
+        "num_warps": nearest(8, [4, 8, 16]),
     }
 
 
@@ -134,7 +140,7 @@ def _columns_suit(layout: Layout) -> bool:
 def _columns_knobs(layout: Layout) -> dict[str, Knob]:
     tile, widest = power_of_two(layout.count), max(16, power_of_two(layout.inner))
     blocks = _powers(16, min(widest, 1024, max(16, _REGISTER_TILE // tile)))
-    knob = _nearest(max(16, 8192 // tile), blocks[-5:])
+    knob = nearest(max(16, 8192 // tile), blocks[-5:])
     # Reads of 16 bytes for a thread, several rows of them.
     return {"BLOCK": knob, "num_warps": _warps(int(knob.default) * tile, 128 // layout.itemsize)}
 
@@ -147,11 +153,11 @@ def _columns_loop_knobs(layout: Layout) -> dict[str, Knob]:
     blocks = _powers(32, max(64, min(512, power_of_two(layout.inner))))
     # Narrower blocks where wide ones would leave multiprocessors without work.
     busy = layout.outer * layout.inner // (2 * layout.device.units)
-    block = _nearest(max(32, min(128, busy)), blocks)
+    block = nearest(max(32, min(128, busy)), blocks)
     return {
-        "ROWS": _nearest(4096 // int(block.default), [4, 16, 32, 64]),
+        "ROWS": nearest(4096 // int(block.default), [4, 16, 32, 64]),
         "BLOCK": block,
-        "num_warps": _nearest(4, [4, 8]),
+        "num_warps": nearest(4, [4, 8]),
     }
 
 
@@ -163,10 +169,10 @@ def _sum_knobs(
     most = max(1, power_of_two(layout.count) // 1024)
     parts = sorted({1, max(1, min(most, wanted // 2)), max(1, min(most, wanted, 1024))})
     return {
-        "ROWS": _nearest(rows[len(rows) // 2], rows),
-        "BLOCK": _nearest(blocks[len(blocks) // 2], blocks),
-        "PARTS": _nearest(max(1, min(most, wanted)), parts),
-        "num_warps": _nearest(warps, [4, 8]),
+        "ROWS": nearest(rows[len(rows) // 2], rows),
+        "BLOCK": nearest(blocks[len(blocks) // 2], blocks),
+        "PARTS": nearest(max(1, min(most, wanted)), parts),
+        "num_warps": nearest(warps, [4, 8]),
     }
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from string import Template
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
 from kopt.model.kernel_file import parse_kernel
-from kopt_starters.gpu import power_of_two
-from kopt_starters.products.knobs import nearest
-from kopt_starters.products.launching import identifier, scalar_checks
-from kopt_starters.products.writing import header, names_fit, text
+from kopt_starters.gpu import nearest, power_of_two
+from kopt_starters.products.launching import scalar_checks
+from kopt_starters.products.writing import header, names_fit
+from kopt_starters.rendering import identifier, template
 
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
@@ -94,7 +93,7 @@ def scaling(graph: Graph, found: Diagonal) -> Candidate | None:
         f"{factors}.dim() != 1",
         f"{factors}.shape[0] != {x}.shape[{side}]",
     ]
-    source = Template(text("product_diagonal.py.txt")).substitute(
+    source = template("product_diagonal.py.txt").substitute(
         header=header(knobs),
         parameters=", ".join([*names, "*", *knobs]),
         refusal=" or ".join(refusal),

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
-from kopt_starters.gpu import power_of_two
+from kopt_starters.gpu import nearest, power_of_two
 from kopt_starters.hardware import operands_in_registers, sums_in_tensor_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kopt.model.device import Device
     from kopt_starters.products.matching import Product
 
@@ -87,13 +85,6 @@ def widest_tile(itemsize: int, device: Device, *, roomy: bool) -> int:
     if operands_in_registers(device):
         return 64 if itemsize == 4 else 128
     return 256 if roomy else 128
-
-
-def nearest(wanted: int, choices: Iterable[int]) -> Knob:
-    """Return a knob whose default is the choice nearest to ``wanted`` in ratio."""
-    sorted_choices = tuple(sorted({*choices}))
-    default = min(sorted_choices, key=lambda c: (max(c, wanted) / min(c, wanted), c))
-    return Knob(default=default, choices=sorted_choices)
 
 
 def _limited(extent: int, most: int) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kopt_starters.codegen.launcher import indented, tensor_checks
 from kopt_starters.codegen.leading import Leading
+from kopt_starters.rendering import identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 ENTRY = "matrix_product"
 _ORDER = ((0, "bmk"), (1, "bkn"), (2, "bmn"), (3, "bmn"))
 """Which strides a launcher hands on: of left, right, bias and result, along these groups."""
-
-
-def identifier(name: str) -> str:
-    """Return an argument's name as the entry takes it."""
-    return name.replace(".", "_")
 
 
 def launcher(graph: Graph, product: Product, knobs: list[str]) -> str:

@@ -8,8 +8,9 @@ from kopt.model.kernel_file import parse_kernel
 from kopt_starters import rendering
 from kopt_starters.cuda import ACCESS_BYTES, ELEMENTS, launch, memory_of, piece_of
 from kopt_starters.products.knobs import block_knobs
-from kopt_starters.products.launching import extent, identifier, requirements, stride
+from kopt_starters.products.launching import extent, requirements, stride
 from kopt_starters.products.writing import offset
+from kopt_starters.rendering import identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from string import Template
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
 from kopt.model.kernel_file import parse_kernel
 from kopt_starters import cuda
-from kopt_starters.products.knobs import nearest
-from kopt_starters.products.launching import identifier
-from kopt_starters.products.writing import text
-from kopt_starters.rendering import header
+from kopt_starters.gpu import nearest
+from kopt_starters.rendering import header, identifier, template, text
 
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
@@ -33,7 +30,7 @@ def vector_kernel(graph: Graph, product: Product, sizes: Sizes) -> Candidate | N
         return None
     element = cuda.ELEMENTS[matrix.dtype]
     shared = "PARTS" in knobs
-    source = Template(text("product_vector.cu")).substitute(
+    source = template("product_vector.cu").substitute(
         header=_header(
             identifier(matrix.name), identifier(vector.name), len(matrix.shape), piece, knobs
         ),

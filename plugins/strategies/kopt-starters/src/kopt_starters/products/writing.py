@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
 from keyword import iskeyword
-from string import Template
 from typing import TYPE_CHECKING
 
 from kopt.model.kernel_file import parse_kernel
-from kopt_starters.products.launching import ENTRY, identifier, launcher
-from kopt_starters.rendering import knob_rows
+from kopt_starters import rendering
+from kopt_starters.products.launching import ENTRY, launcher
+from kopt_starters.rendering import identifier, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,15 +23,15 @@ _TAKEN = {ENTRY, "torch", "triton", "tl", "_launch"}
 
 
 def written(
-    graph: Graph, product: Product, template: str, knobs: Mapping[str, Knob], idea: str
+    graph: Graph, product: Product, kind: str, knobs: Mapping[str, Knob], idea: str
 ) -> Candidate | None:
-    """Return a template's candidate for a product; None where names would clash."""
+    """Return the candidate of a kind of kernel; None where names would clash."""
     if not names_fit(graph, knobs):
         return None
     places = _places(product) | _descriptors(product) | _batches(product)
     places["walk"] = _part("product_walk.py.txt", {})
     shared = {name: _part(f"product_{name}.py.txt", places) for name in ("shared", "summed")}
-    source = Template(text(f"product_{template}.py.txt")).substitute(
+    source = template(f"product_{kind}.py.txt").substitute(
         places,
         **shared,
         header=header(knobs),
@@ -49,20 +47,13 @@ def names_fit(graph: Graph, knobs: Iterable[str]) -> bool:
     return usable and not {*names} & (_TAKEN | {*knobs}) and len({*names}) == len(names)
 
 
-@cache
-def text(name: str) -> str:
-    """Return a template."""
-    return files("kopt_starters").joinpath("kernels", name).read_text(encoding="utf-8")
-
-
 def _part(name: str, places: Mapping[str, str]) -> str:
-    return Template(text(name)).substitute(places).rstrip("\n")
+    return template(name).substitute(places).rstrip("\n")
 
 
 def header(knobs: Mapping[str, Knob]) -> str:
     """Return the kopt header of a Python kernel."""
-    rows = [f'entry = "{ENTRY}"', *knob_rows(knobs)]
-    return "\n".join(["# /// kopt", *(f"# {row}" for row in rows), "# ///"])
+    return rendering.header("#", [f'entry = "{ENTRY}"'], knobs)
 
 
 def _places(product: Product) -> dict[str, str]:
