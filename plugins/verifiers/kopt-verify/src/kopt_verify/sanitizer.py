@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
-from kopt.errors import CandidateError
+from kopt.errors import CandidateError, WorkerError
 from kopt.model.reference import Change
 from kopt.model.trial import Trial
 from kopt.model.values import TensorRef
@@ -80,8 +80,13 @@ def small_inputs(trial: Trial, inputs: InputSet) -> Iterator[list[InputSet]]:
             made = reference.changed_inputs(workload, trial.seed, Change("smaller", extents))
             if made is not None:
                 lent.append(stack.enter_context(closing(made)))
-                stack.callback(trial.release, made)
+                stack.callback(_forget, trial, made)
         yield [*lent, inputs]
+
+
+def _forget(trial: Trial, inputs: InputSet) -> None:
+    with suppress(CandidateError, WorkerError):  # what is being raised says how it ended
+        trial.release(inputs)
 
 
 def check_sanitizers(trial: SanitizedTrial, lent: Sequence[InputSet]) -> StageResult:
