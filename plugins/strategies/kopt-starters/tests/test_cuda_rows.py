@@ -203,3 +203,19 @@ def test_every_knob_value_compiles(kernels, tmp_path, reference, shape, dtype, a
             options = [f"-D{name}={value}" for name, value in values.items()]
             compile_cubin(toolchain, kernel.source, architecture, options, [], tmp_path)
             assert (tmp_path / CUBIN).stat().st_size > 1000
+
+
+def unused_rows(x, ROWS):
+    return torch.softmax(x, -1)
+
+
+def unused_lanes(x, LANES):
+    return torch.softmax(x, -1)
+
+
+@pytest.mark.parametrize("reference", [unused_rows, unused_lanes])
+def test_an_argument_called_like_a_knob_clashes_though_nothing_reads_it(kernels, reference):
+    """The launch plan knows every argument by its name."""
+    proposed = kernels(reference, arguments(reference, (64, 256)))
+    (name,) = reference.__code__.co_varnames[1:2]
+    assert not [kernel for kernel in proposed.values() if name in kernel.knobs]

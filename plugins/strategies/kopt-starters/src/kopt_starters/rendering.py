@@ -116,7 +116,8 @@ def _cuda(task: Task, knobs: Mapping[str, Knob]) -> dict[str, str] | None:
     match, operator = task.match, task.operator
     handed = {"x": match.x, "weight": match.weight, "bias": match.bias}
     tensors = {part: identifier(name) for part, name in handed.items() if name is not None}
-    names = {*tensors.values()}
+    # A launch plan knows arguments that it does not hand on too.
+    names = {identifier(argument.name) for argument in task.call.arguments}
     taken = {*knobs, "out", "partial", "measured"}
     if len(task.dtypes) != 1 or not all(map(str.isidentifier, names)) or taken & names:
         return None

@@ -35,7 +35,7 @@ def flash_kernel(graph: Graph, found: Attention) -> Candidate | None:
     }
     return filled_cuda(
         "attention_flash.cu", graph, "attention: one pass on tensor cores, scores stay on chip",
-        [found.q.name, found.k.name, found.v.name], knobs, places,
+        knobs, places,
     )  # fmt: skip
 
 

@@ -81,8 +81,7 @@ def _cuda(graph: Graph, loss: Loss, device: Device) -> Candidate | None:
             reduced="all.x / all.y" if loss.reduction == "mean" else "all.x"
         ),
     }
-    handed = [loss.x.name, loss.target.name]
-    return filled_cuda("cross_entropy_rows.cu", graph, _IDEA, handed, knobs, places)
+    return filled_cuda("cross_entropy_rows.cu", graph, _IDEA, knobs, places)
 
 
 def recognised(graph: Graph) -> Loss | None:

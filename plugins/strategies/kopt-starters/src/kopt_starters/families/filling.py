@@ -66,19 +66,17 @@ def filled_cuda(
     template: str,
     graph: Graph,
     idea: str,
-    handed: Sequence[str],
     knobs: Mapping[str, Knob],
     places: Mapping[str, str],
 ) -> Candidate | None:
     """Return a CUDA C++ template's candidate.
 
     None where a scalar decides too, where an argument's name is no identifier, or where it is one
-    that the launch plan needs.
+    that the launch plan needs: a plan knows all arguments.
 
-    :param handed: names of the reference's arguments that the plan has, as the graph has them.
     :param places: all that the template leaves open.
     """
-    names = {rendering.identifier(name) for name in handed}
+    names = {rendering.identifier(argument.name) for argument in graph.arguments}
     if any(argument.tensor is None for argument in graph.arguments):
         return None
     outputs = {"out", *(f"out{number}" for number in range(len(graph.results)))}

@@ -60,8 +60,7 @@ def rotary_cuda(
         "pairs": str(width // 2),
         "kernels": "".join(kernels),
     }
-    handed = [name for each in found for name in _names(each)]
-    return filled_cuda("rotary_pairs.cu", graph, idea, handed, knobs, places)
+    return filled_cuda("rotary_pairs.cu", graph, idea, knobs, places)
 
 
 def _names(turned: Turned) -> tuple[str, str, str]:
