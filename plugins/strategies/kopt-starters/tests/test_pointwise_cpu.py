@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import runpy
 import shutil
 import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from kopt_starters.families.pointwise_cpu import PointwiseCpu
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
+CPP = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("compiling.py"))))
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
 
@@ -140,11 +144,34 @@ def test_several_tensors_and_a_scalar(graph_of, build):
     torch.testing.assert_close(got, torch.exp(-x * y).clamp(max=2.0) + z)
 
 
+BROADCAST = {
+    "x + y": [(37, 1009), (1009,)],
+    "torch.exp(x * y).clamp(max=2.0) - z": [(5, 7, 67), (7, 1), (5, 1, 67)],
+    "F.batch_norm(x, y, z.abs(), y, z)": [(3, 5, 7, 11), (5,), (5,)],
+    "torch.sigmoid(x - y)": [(3, 40001), (3, 1)],
+    "x * y": [(1, 70001), (1, 1)],
+}
+
+
+@pytest.mark.parametrize("knobs", [{"THREADS": 1, "VECTOR": 8}, {"THREADS": 2, "STREAM": 1}])
+@pytest.mark.parametrize("body", BROADCAST)
+def test_what_is_broadcast_is_done_in_rows(graph_of, tmp_path, body, knobs):
+    shapes = dict(zip("xyz", BROADCAST[body], strict=False))
+    [candidate] = proposed(graph_of, body, **shapes)
+    assert "rows" in candidate.idea
+    function = eval(f"lambda {', '.join(shapes)}: {body}", {"torch": torch, "F": F})
+    given = {name: drawn(shape, at) for at, (name, shape) in enumerate(shapes.items())}
+    own, exact = function(**given), function(**{n: v.double() for n, v in given.items()})
+    got = CPP.built(tmp_path, candidate, **knobs)(torch.full_like(own, 77), **given)
+    CPP.assert_as_exact(got, own, exact)
+
+
 @pytest.mark.parametrize(
     ("body", "shapes"),
     [
         ("torch.pow(x, 2.5)", {"x": (4, 5)}),  # it is computed in float64
-        ("x + y", {"x": (4, 5), "y": (5,)}),
+        ("x + y", {"x": (4, 5), "y": (5,)}),  # rows that are no vectors
+        ("x + y.t()", {"x": (64, 32), "y": (32, 64)}),
         ("x.sum(-1)", {"x": (4, 5)}),
         ("x.t() + 1", {"x": (4, 5)}),
         ("x > 0", {"x": (4, 5)}),

@@ -69,12 +69,12 @@ def sum_knobs(layout: Layout) -> dict[str, Knob]:
 
 def shared_row_knobs(layout: Layout) -> dict[str, Knob]:
     """Knobs of kernels whose threads share each row: two threads at least."""
-    return {**row_knobs(layout), "THREADS": _several_threads(layout)}
+    return {**row_knobs(layout), "THREADS": several_threads(layout)}
 
 
 def shared_sum_knobs(layout: Layout) -> dict[str, Knob]:
     """Knobs of sums whose threads share each row."""
-    return {**sum_knobs(layout), "THREADS": _several_threads(layout)}
+    return {**sum_knobs(layout), "THREADS": several_threads(layout)}
 
 
 def column_knobs(layout: Layout) -> dict[str, Knob]:
@@ -107,7 +107,8 @@ def _threads(layout: Layout) -> Knob:
     return Knob(default=default, choices=tuple(sorted({1, max(1, units // 2), units})))
 
 
-def _several_threads(layout: Layout) -> Knob:
+def several_threads(layout: Layout) -> Knob:
+    """Two threads at least, for kernels whose threads share what they work on."""
     units = layout.device.units
     return Knob(default=units, choices=tuple(sorted({max(2, units // 2), units})))
 

@@ -29,28 +29,29 @@ _SIGNS: dict[type[ast.AST], str] = {
 _NUMBERS = {"inf": "__builtin_inff()", "-inf": "-__builtin_inff()", "nan": '__builtin_nanf("")'}
 
 
-def in_lanes(lines: Iterable[str]) -> tuple[list[str], str]:
-    """Return lines of a kernel's body in C++, and the functions that they call.
+class InLanes:
+    """Translates lines of kernels' bodies, and the functions that they call.
 
-    Every value is a vector of float32, or of what a comparison of such gives. Raises
+    Every value is a vector of float32, or of what a comparison of such gives. Methods raise
     NotCoveredError where that cannot be.
     """
-    translator = _Translator()
-    body = [text for line in lines for text in translator.statement(ast.parse(line).body[0])]
-    return body, translator.functions()
 
-
-class _Translator:
     def __init__(self) -> None:
         self._called: dict[str, str | None] = {}
         """The definition of each function; None while it is being written."""
         self._order: list[str] = []
         self._known: set[str] = set()
 
+    def body(self, lines: Iterable[str]) -> list[str]:
+        """Return lines of a body in C++; its variables are its own."""
+        self._known = set()
+        return [text for line in lines for text in self._statement(ast.parse(line).body[0])]
+
     def functions(self) -> str:
+        """Return the definitions of all functions that were called."""
         return "\n".join(str(self._called[name]) for name in self._order)
 
-    def statement(self, node: ast.stmt) -> list[str]:
+    def _statement(self, node: ast.stmt) -> list[str]:
         if isinstance(node, ast.Return) and node.value is not None:
             return [f"return {self._text(node.value)};"]
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
@@ -86,9 +87,15 @@ class _Translator:
         raise NotCoveredError(f"{ast.unparse(node)} in C++")
 
     def _call(self, node: ast.Call) -> str:
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "to":
+            if ast.unparse(node.args[0]) != "tl.float32":
+                raise NotCoveredError(f"{ast.unparse(node)} in C++")
+            return f"as_number({self._text(node.func.value)})"
         name = ast.unparse(node.func)
         if name == "float" and isinstance(node.args[0], ast.Constant):
             return _number(float(node.args[0].value))  # type: ignore[arg-type]
+        if name == "tl.full" and ast.unparse(node.args[2]) == "tl.float32":
+            return self._text(node.args[1])  # a vector is as long as it is
         given = ", ".join(self._text(each) for each in node.args)
         if name == "tl.rsqrt":
             return f"({_number(1.0)} / square_root({given}))"
@@ -117,7 +124,7 @@ class _Translator:
 
     def _lines(self, body: Sequence[ast.stmt]) -> list[str]:
         told = body[1:] if _is_text(body[0]) else body
-        return [line for node in told for line in self.statement(node)]
+        return [line for node in told for line in self._statement(node)]
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from kopt.model.candidate import Knob
 from kopt_starters import rendering
 from kopt_starters.families.attention_cuda import flash_kernel
-from kopt_starters.families.filling import FLOATS, choice, filled
+from kopt_starters.families.filling import FLOATS, filled
+from kopt_starters.gpu import nearest
 from kopt_starters.graph import Value
 from kopt_starters.hardware import operands_in_registers
 
@@ -215,11 +216,11 @@ def _flash(graph: Graph, found: Attention, tight: bool) -> Candidate | None:
     columns = [16, 32] if wide and single else [32, 64] if wide or single else [32, 64, 128]
     least = 16 if tight else 32
     knobs = {
-        "BM": choice(least if wide and single else 64 if wide or single else 128, rows),
-        "BN": choice(16 if wide and single else 32 if single else 64, columns),
+        "BM": nearest(least if wide and single else 64 if wide or single else 128, rows),
+        "BN": nearest(16 if wide and single else 32 if single else 64, columns),
         "PRECISION": _precision(found),
-        "num_stages": choice(2, [1, 2] if wide or single else [1, 2, 3]),
-        "num_warps": choice(8 if head > 64 or tight else 4, [4, 8]),
+        "num_stages": nearest(2, [1, 2] if wide or single else [1, 2, 3]),
+        "num_warps": nearest(8 if head > 64 or tight else 4, [4, 8]),
     }
     return filled(
         "attention_flash.py.txt", graph, "attention", "attention: one pass, scores stay on chip",
@@ -233,12 +234,12 @@ def _wide(graph: Graph, found: Attention, tight: bool) -> Candidate | None:
         return None
     single = found.q.dtype == "float32"
     knobs = {
-        "BM": choice((16384 if single or tight else 32768) // keys, [16, 32, 64]),
-        "BK": choice(16 if single else 64, [16, 32] if single else [32, 64]),
-        "BM2": choice(128, [64, 128]),
-        "BN2": choice(128, [64, 128, 256]),
+        "BM": nearest((16384 if single or tight else 32768) // keys, [16, 32, 64]),
+        "BK": nearest(16 if single else 64, [16, 32] if single else [32, 64]),
+        "BM2": nearest(128, [64, 128]),
+        "BN2": nearest(128, [64, 128, 256]),
         "PRECISION": _precision(found),
-        "num_warps": choice(8, [8, 16]),
+        "num_warps": nearest(8, [8, 16]),
     }
     return filled(
         "attention_wide.py.txt", graph, "attention", "attention: whole rows of scores, then v",
@@ -252,12 +253,12 @@ def _apart(graph: Graph, found: Attention, tight: bool) -> Candidate | None:
     if rows > _LONGEST or 4 * batch * queries * keys > _SCRATCH_BYTES or batch >= 2**20:
         return None
     knobs = {
-        "BM": choice(128, [64, 128]),
-        "BN": choice(64 if tight else 128, [64, 128]),
-        "BK": choice(32, [16, 32]),
+        "BM": nearest(128, [64, 128]),
+        "BN": nearest(64 if tight else 128, [64, 128]),
+        "BK": nearest(32, [16, 32]),
         "PRECISION": _precision(found),
-        "num_stages": choice(3, [2, 3, 4]),
-        "num_warps": choice(8, [4, 8]),
+        "num_stages": nearest(3, [2, 3, 4]),
+        "num_warps": nearest(8, [4, 8]),
     }
     return filled(
         "attention_apart.py.txt", graph, "attention", "attention: scores, softmax, then v turned",

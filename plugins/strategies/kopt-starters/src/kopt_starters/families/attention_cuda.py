@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kopt_starters import rendering
 from kopt_starters.cuda import ELEMENTS, launch
-from kopt_starters.families.filling import choice, filled_cuda
+from kopt_starters.families.filling import filled_cuda
+from kopt_starters.gpu import nearest
 
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate, Knob
@@ -42,10 +43,10 @@ def flash_kernel(graph: Graph, found: Attention) -> Candidate | None:
 def _knobs(head: int) -> dict[str, Knob]:
     rows = [rows for rows in (16, 32) if rows * head <= _HELD]
     return {
-        "WARP_M": choice(32, rows),
-        "WARPS": choice(4, [4, 8]),
-        "BLOCK_N": choice(64, [32, 64]),
-        "STAGES": choice(2, [2, 3]),
+        "WARP_M": nearest(32, rows),
+        "WARPS": nearest(4, [4, 8]),
+        "BLOCK_N": nearest(64, [32, 64]),
+        "STAGES": nearest(2, [2, 3]),
     }
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kopt_starters import cuda
 from kopt_starters.cuda_rows import shared_row_knobs
-from kopt_starters.families.filling import FLOATS, choice, filled, filled_cuda, powers
+from kopt_starters.families.filling import FLOATS, filled, filled_cuda, powers
+from kopt_starters.gpu import nearest
 from kopt_starters.graph import Value
 from kopt_starters.rendering import commented, cuda_places, identifier, part
 
@@ -110,12 +111,12 @@ def _knobs(loss: Loss) -> dict[str, Knob]:
     whole = max(16, 1 << (loss.x.shape[1] - 1).bit_length())
     blocks = [block for block in (1024, 2048, 4096, 8192) if block < whole]
     blocks += [whole] if whole <= _TILE else []
-    block = choice(whole if whole <= 8192 else 4096, blocks)
+    block = nearest(whole if whole <= 8192 else 4096, blocks)
     width = int(block.default)
     warps = max(1, min(16, width // 512))
     return {
-        "ROWS": choice(max(1, 1024 // width), powers(1, max(1, min(64, 2048 // width)))),
+        "ROWS": nearest(max(1, 1024 // width), powers(1, max(1, min(64, 2048 // width)))),
         "BLOCK": block,
-        "STAGES": choice(2 if width < whole else 1, [1, 2, 3]),
-        "num_warps": choice(warps, [w for w in (1, 2, 4, 8, 16, 32) if w <= max(4, 2 * warps)]),
+        "STAGES": nearest(2 if width < whole else 1, [1, 2, 3]),
+        "num_warps": nearest(warps, [w for w in (1, 2, 4, 8, 16, 32) if w <= max(4, 2 * warps)]),
     }

@@ -18,12 +18,6 @@ FLOATS = frozenset({"float16", "bfloat16", "float32"})
 """The dtypes that the templates are written for."""
 
 
-def choice(wanted: int, choices: Sequence[int]) -> Knob:
-    """Return a knob whose default is the choice nearest to ``wanted`` in ratio."""
-    default = min(choices, key=lambda c: (max(c, wanted) / min(c, wanted), c))
-    return Knob(default=default, choices=tuple(choices))
-
-
 def powers(low: int, high: int) -> list[int]:
     """Return the powers of two from ``low`` to ``high``, both included; ``[low]`` at least."""
     found = [1 << n for n in range(31) if low <= 1 << n <= high]

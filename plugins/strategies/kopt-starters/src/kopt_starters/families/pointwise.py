@@ -62,7 +62,7 @@ class Pointwise:
         if target.language != "triton" or result is None:
             return []
         try:
-            plan = _plan(in_parts(graph), result, short=suffice(graph))
+            plan = plan_of(in_parts(graph), result, short=suffice(graph))
             sources = {"one pass over a flat range": _source(plan)}
             if plan.broadcast:
                 sources = {"one pass, tiles of rows": _rows_source(plan), **sources}
@@ -75,7 +75,9 @@ class Pointwise:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
+    """An element-wise reference: where its arguments are read for an element of the result."""
+
     graph: Graph
     result: Value
     places: Places
@@ -85,6 +87,7 @@ class _Plan:
 
     @property
     def steps(self) -> dict[Axis, int]:
+        """How each axis moves in the result."""
         return strides_of(self.places, self.result.shape)
 
     @property
@@ -112,6 +115,7 @@ class _Plan:
 
     @property
     def arguments(self) -> list[Value]:
+        """The tensors that are read."""
         return list({load.argument.name: load.argument for load in self.loads}.values())
 
     @property
@@ -149,7 +153,8 @@ def _extent(axes: Sequence[Axis]) -> int:
     return extent
 
 
-def _plan(graph: Graph, result: Value, *, short: bool) -> _Plan:
+def plan_of(graph: Graph, result: Value, *, short: bool = False) -> Plan:
+    """Return the plan of a value. Raises NotCoveredError where it is not element-wise."""
     places = fresh(result.shape)
     before = -1
     while before != len(flat(places)):  # a reshape found late splits what was read before
@@ -163,10 +168,10 @@ def _plan(graph: Graph, result: Value, *, short: bool) -> _Plan:
         Writer(graph, load).value(result, places)
     if not loads:
         raise NotCoveredError("a constant")
-    return _Plan(graph, result, places, tuple(loads), short)
+    return Plan(graph, result, places, tuple(loads), short)
 
 
-def _knobs(plan: _Plan) -> dict[str, Knob]:
+def _knobs(plan: Plan) -> dict[str, Knob]:
     small = plan.result.elements < 1 << 18
     return {
         "BLOCK": Knob(default=256 if small else 1024, choices=(256, 512, 1024, 2048)),
@@ -174,7 +179,7 @@ def _knobs(plan: _Plan) -> dict[str, Knob]:
     }
 
 
-def _body(plan: _Plan) -> tuple[list[str], dict[str, str]]:
+def _body(plan: Plan) -> tuple[list[str], dict[str, str]]:
     """Return the kernel's lines and its scalar parameters with their arguments."""
     where = plan.coordinates()
 
@@ -198,7 +203,7 @@ def _body(plan: _Plan) -> tuple[list[str], dict[str, str]]:
     return lines, {name: name.removesuffix("_value") for name in sorted(writer.used)}
 
 
-def _source(plan: _Plan) -> str:
+def _source(plan: Plan) -> str:
     knobs, (lines, scalars) = _knobs(plan), _body(plan)
     wide = ".to(tl.int64)" if plan.result.elements >= _INT32 or plan.alike else ""
     pointers = [f"{identifier(value.name)}_ptr" for value in plan.arguments]
@@ -212,7 +217,7 @@ def _source(plan: _Plan) -> str:
     return _file(plan, knobs, text, _launch(plan, scalars))
 
 
-def _file(plan: _Plan, knobs: Mapping[str, Knob], kernel: str, entry: Sequence[str]) -> str:
+def _file(plan: Plan, knobs: Mapping[str, Knob], kernel: str, entry: Sequence[str]) -> str:
     return "\n".join(
         [
             header("pointwise", knobs),
@@ -227,13 +232,18 @@ def _file(plan: _Plan, knobs: Mapping[str, Knob], kernel: str, entry: Sequence[s
     )
 
 
-def _rows_source(plan: _Plan) -> str:
+def rows_of(plan: Plan) -> Step:
+    """Return a step without reductions, whose columns are those that every access walks as one."""
     *outer, last = plan.groups
     writer = Writer(plan.graph, lambda load: Term("x", "float"), scalars=scalar_names(plan.graph))
     writer.value(plan.result, plan.places)
     kept = [axis for group in outer for axis in group]
-    step = Step(plan.graph, plan.result, plan.places, kept, list(last), loads=list(plan.loads),
+    return Step(plan.graph, plan.result, plan.places, kept, list(last), loads=list(plan.loads),
                 scalars=writer.used, leading=plan.leading)  # fmt: skip
+
+
+def _rows_source(plan: Plan) -> str:
+    step = rows_of(plan)
     tiles, rows = Tiles(step), step.rows_text
     block = min(1024, power_of_two(step.cols))
     knobs = {
@@ -260,7 +270,7 @@ def _rows_source(plan: _Plan) -> str:
     return _file(plan, knobs, tiles.plain(), entry)
 
 
-def _launch(plan: _Plan, scalars: Mapping[str, str]) -> list[str]:
+def _launch(plan: Plan, scalars: Mapping[str, str]) -> list[str]:
     alike, leading, first = plan.alike, plan.leading, identifier(plan.arguments[0].name)
     shape = f"{first}.shape" if alike else Leading.shape(leading, plan.result.shape)
     given = [f"{identifier(value.name)}.contiguous()" for value in plan.arguments]

@@ -7,7 +7,8 @@ from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from kopt_starters import rendering
-from kopt_starters.families.filling import FLOATS, choice, filled, powers
+from kopt_starters.families.filling import FLOATS, filled, powers
+from kopt_starters.gpu import nearest
 from kopt_starters.graph import Value
 
 if TYPE_CHECKING:
@@ -152,9 +153,9 @@ def _packed(graph: Graph, pool: Pool) -> Candidate | None:
         return None
     most = min(pool.pooled[1], _UNROLLED // reads, 8)
     knobs = {
-        "ROWS": choice(8 if pool.stride[1] < pool.window[1] else 1, powers(1, most)),
-        "BLOCK": choice(128, [64, 128, 256]),
-        "num_warps": choice(4, [2, 4, 8]),
+        "ROWS": nearest(8 if pool.stride[1] < pool.window[1] else 1, powers(1, most)),
+        "BLOCK": nearest(128, [64, 128, 256]),
+        "num_warps": nearest(4, [2, 4, 8]),
     }
     idea = "wide reads, several outputs a lane"
     return _filled(graph, pool, "pool_packed.py.txt", idea, knobs, group=group)
@@ -167,9 +168,9 @@ def _lanes(graph: Graph, pool: Pool) -> Candidate | None:
     most = min(pool.pooled[1], max(1, _UNROLLED // taps), 8)
     block = 256 if not pool.touching else 128 if pool.x.dtype == "float32" else 512
     knobs = {
-        "ROWS": choice(8, powers(1, most)),
-        "BLOCK": choice(block, [128, 256, 512]),
-        "num_warps": choice(8 if block == 512 else 4, [2, 4, 8]),
+        "ROWS": nearest(8, powers(1, most)),
+        "BLOCK": nearest(block, [128, 256, 512]),
+        "num_warps": nearest(8 if block == 512 else 4, [2, 4, 8]),
     }
     idea = "columns in lanes, rows unrolled"
     return _filled(graph, pool, "pool_lanes.py.txt", idea, knobs, unrolled=_TAPS)
@@ -184,12 +185,12 @@ def _rows(graph: Graph, pool: Pool) -> Candidate | None:
     # Along the row each output looks through a whole tile: the wider, the longer that takes.
     wide = 2048 if pool.window[2] <= 4 else 256
     spans = powers(min(256, widest), min(wide, widest))
-    span = choice(1024, spans)
+    span = nearest(1024, spans)
     most = max(1, min(pool.pooled[1], 4096 // int(span.default), 16))
     knobs = {
-        "ROWS": choice(max(4, 1024 // int(span.default)), powers(1, most)),
+        "ROWS": nearest(max(4, 1024 // int(span.default)), powers(1, most)),
         "SPAN": span,
-        "num_warps": choice(4, [1, 2, 4, 8]),
+        "num_warps": nearest(4, [1, 2, 4, 8]),
     }
     idea = "along depth and height in wide rows, then along the row"
     return _filled(graph, pool, "pool_rows.py.txt", idea, knobs)

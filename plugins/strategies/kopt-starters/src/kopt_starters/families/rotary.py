@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kopt_starters.families.filling import FLOATS, choice, filled, powers
+from kopt_starters.families.filling import FLOATS, filled, powers
 from kopt_starters.families.positions import Element, Rows, positions
 from kopt_starters.families.rotary_cuda import rotary_cuda
+from kopt_starters.gpu import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -57,8 +58,8 @@ def _triton(graph: Graph, found: Sequence[Turned]) -> Candidate | None:
         for turned in found
     ]  # fmt: skip
     knobs = {
-        "ROWS": choice(max(1, 1024 // wide), powers(1, max(1, 4096 // wide))[-5:]),
-        "num_warps": choice(4, [2, 4, 8]),
+        "ROWS": nearest(max(1, 1024 // wide), powers(1, max(1, 4096 // wide))[-5:]),
+        "num_warps": nearest(4, [2, 4, 8]),
     }
     handed = [n for each in found for n in (each.x, each.cosine.name, each.sine.name)]
     return filled(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kopt.model.candidate import Knob
 from kopt_starters import cuda
-from kopt_starters.families.filling import choice, filled_cuda
+from kopt_starters.families.filling import filled_cuda
+from kopt_starters.gpu import nearest
 from kopt_starters.rendering import commented, cuda_places, identifier, template
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def rotary_cuda(
     piece = cuda.piece_of(itemsize, width if interleaved else width // 2)
     nbytes = 2 * itemsize * sum(result.elements for result in graph.results)
     knobs = {
-        "THREADS": choice(256, [128, 256, 512]),
+        "THREADS": nearest(256, [128, 256, 512]),
         "STREAM": Knob(default=int(nbytes > device.cache_bytes), choices=(0, 1)),
     }
     plan, kernels, requires = [], [], []

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kopt_starters import rendering
-from kopt_starters.families.filling import FLOATS, choice, filled, powers
+from kopt_starters.families.filling import FLOATS, filled, powers
+from kopt_starters.gpu import nearest
 from kopt_starters.graph import Value
 
 if TYPE_CHECKING:
@@ -215,15 +216,15 @@ def _rows(graph: Graph, scan: Scan, units: int) -> Candidate | None:
     many = scan.outer >= 32 * units
     blocks = [block for block in (1024, 2048, 4096, 8192) if block < whole]
     blocks += [whole] if whole <= _TILE else []
-    block = choice((2048 if many else 4096) if whole > 8192 else whole, blocks)
+    block = nearest((2048 if many else 4096) if whole > 8192 else whole, blocks)
     most = max(1, 2048 // int(block.default))
     wanted = max(1, min(16, int(block.default) // (2048 if many else 512)))
     long = whole > int(block.default)
     knobs = {
-        "ROWS": choice(max(1, 1024 // int(block.default)), powers(1, min(64, most))),
+        "ROWS": nearest(max(1, 1024 // int(block.default)), powers(1, min(64, most))),
         "BLOCK": block,
-        "STAGES": choice(2 if long and not many else 1, [1, 2, 3]),
-        "num_warps": choice(wanted, [w for w in (1, 2, 4, 8, 16) if w <= max(8, wanted * 2)]),
+        "STAGES": nearest(2 if long and not many else 1, [1, 2, 3]),
+        "num_warps": nearest(wanted, [w for w in (1, 2, 4, 8, 16) if w <= max(8, wanted * 2)]),
     }
     return _filled(graph, scan, "scan_rows.py.txt", "tiles of rows with a carry", knobs)
 
@@ -231,9 +232,9 @@ def _rows(graph: Graph, scan: Scan, units: int) -> Candidate | None:
 def _columns(graph: Graph, scan: Scan, units: int) -> Candidate | None:
     lanes = scan.outer * scan.inner
     knobs = {
-        "ROWS": choice(8, powers(1, 16)[2:]),
-        "BLOCK": choice(max(32, min(256, lanes // (2 * units))), [32, 64, 128, 256]),
-        "num_warps": choice(1 if lanes < 512 * units else 4, [1, 2, 4]),
+        "ROWS": nearest(8, powers(1, 16)[2:]),
+        "BLOCK": nearest(max(32, min(256, lanes // (2 * units))), [32, 64, 128, 256]),
+        "num_warps": nearest(1 if lanes < 512 * units else 4, [1, 2, 4]),
     }
     return _filled(graph, scan, "scan_columns.py.txt", "a lane for each column", knobs)
 
@@ -244,9 +245,9 @@ def _split(graph: Graph, scan: Scan, units: int) -> Candidate | None:
     most = max(2, scan.count // 2048)
     wanted = min(most, max(2, 4 * units // scan.outer))
     knobs = {
-        "PIECES": choice(wanted, [p for p in (2, 8, 32, 128, 512, 1024) if p <= max(2, most)]),
-        "BLOCK": choice(2048, [1024, 2048, 4096]),
-        "num_warps": choice(4, [4, 8]),
+        "PIECES": nearest(wanted, [p for p in (2, 8, 32, 128, 512, 1024) if p <= max(2, most)]),
+        "BLOCK": nearest(2048, [1024, 2048, 4096]),
+        "num_warps": nearest(4, [4, 8]),
     }
     return _filled(graph, scan, "scan_split.py.txt", "pieces of long rows, read twice", knobs)
 

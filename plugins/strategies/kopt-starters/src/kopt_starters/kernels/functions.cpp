@@ -1,5 +1,7 @@
 static inline lanes all(float value) { return value - (lanes){}; }
 static inline lanes choose(bits where, lanes a, lanes b) { return where ? a : b; }
+static inline lanes as_number(lanes x) { return x; }
+static inline lanes as_number(bits where) { return where ? all(1) : all(0); }
 static inline lanes absolute(lanes x) { return (lanes)((bits)x & 0x7fffffff); }
 static inline lanes smaller(lanes a, lanes b) { return a < b ? a : b; }
 

@@ -1,0 +1,10 @@
+$header
+$lanes
+$functions
+$statistics
+$ranges
+$loops
+$steps
+extern "C" void $entry($parameters) {
+$calls
+}
