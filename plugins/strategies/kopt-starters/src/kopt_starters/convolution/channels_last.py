@@ -9,11 +9,11 @@ from kopt.model.candidate import Knob
 from kopt_starters.convolution.knobs import (
     FEW_CHANNELS,
     in_parts,
-    knob,
     order,
     power_of_two,
     powers,
 )
+from kopt_starters.gpu import nearest
 from kopt_starters.hardware import copies_tiles, operands_in_registers
 
 if TYPE_CHECKING:
@@ -151,10 +151,10 @@ def last_knobs(
     many = many or parts or (tight and widest * pixels > 64 * 64)
     return {
         **layout,
-        "CHANNELS": knob(widest, powers(max(16, widest // 2), widest)),
-        "PIXELS": knob(pixels, [64, 128, 256]),
-        "DEPTH": knob(depth, depths),
+        "CHANNELS": nearest(widest, powers(max(16, widest // 2), widest)),
+        "PIXELS": nearest(pixels, [64, 128, 256]),
+        "DEPTH": nearest(depth, depths),
         **orders,
-        "num_warps": knob(8 if many else 4, [4, 8]),
-        "num_stages": knob(3, [2, 3, 4]),
+        "num_warps": nearest(8 if many else 4, [4, 8]),
+        "num_stages": nearest(3, [2, 3, 4]),
     }

@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
+from kopt_starters.gpu import nearest
 from kopt_starters.hardware import operands_in_registers, sums_in_tensor_memory
 
 if TYPE_CHECKING:
@@ -26,12 +27,6 @@ def power_of_two(number: int) -> int:
 def powers(low: int, high: int) -> list[int]:
     """Return the powers of two within both bounds."""
     return [1 << n for n in range(16) if low <= 1 << n <= high]
-
-
-def knob(wanted: int, choices: list[int]) -> Knob:
-    """Return a knob whose default is the choice nearest to ``wanted`` in ratio."""
-    default = min(choices, key=lambda c: (max(c, wanted) / min(c, wanted), c))
-    return Knob(default=default, choices=tuple(choices))
 
 
 def flattenings(task: Convolution) -> list[bool]:
@@ -65,7 +60,7 @@ def in_parts(task: Convolution, device: Device) -> bool:
 def _tile(task: Convolution, device: Device) -> dict[str, Knob]:
     """Knobs of a tile of channels x pixels that tensor cores compute."""
     widest = max(16, min(128, power_of_two(task.cout)))
-    channels = knob(widest, powers(max(16, widest // 4), widest))
+    channels = nearest(widest, powers(max(16, widest // 4), widest))
     blocks = task.groups * -(-task.cout // int(channels.default))
     wide = 256 if widest == 32 else 64 if in_parts(task, device) else 128
     pixels = next(
@@ -74,8 +69,8 @@ def _tile(task: Convolution, device: Device) -> dict[str, Knob]:
     warps = 8 if int(channels.default) * pixels >= 64 * 128 else 4
     return {
         "CHANNELS": channels,
-        "PIXELS": knob(pixels, powers(max(16, pixels // 2), pixels * 2)),
-        "num_warps": knob(warps, [4, 8]),
+        "PIXELS": nearest(pixels, powers(max(16, pixels // 2), pixels * 2)),
+        "num_warps": nearest(warps, [4, 8]),
     }
 
 
@@ -104,9 +99,9 @@ def gemm_knobs(task: Convolution, device: Device, flat: bool) -> dict[str, Knob]
     wanted = min(32 if flat else deep, fit)
     return {
         **tile,
-        "DEPTH": knob(wanted, powers(max(16, most // 2), most)),
+        "DEPTH": nearest(wanted, powers(max(16, most // 2), most)),
         **order(task),
-        "num_stages": knob(3, [2, 3, 4]),
+        "num_stages": nearest(3, [2, 3, 4]),
     }
 
 
@@ -127,12 +122,12 @@ def _pointwise_knobs(task: Convolution, device: Device) -> dict[str, Knob]:
     orders = order(task)
     orders["ORDER"] = Knob(default="pixels" if wide else "channels", choices=("channels", "pixels"))
     return {
-        "CHANNELS": knob(channels, powers(max(16, channels // 4), channels)),
-        "PIXELS": knob(64 if wide else 128, [32, 64, 128]),
-        "num_warps": knob(8 if in_parts(task, device) else 2 if wide else 4, [2, 4, 8]),
-        "DEPTH": knob(min(32, most), powers(max(16, most // 4), most)),
+        "CHANNELS": nearest(channels, powers(max(16, channels // 4), channels)),
+        "PIXELS": nearest(64 if wide else 128, [32, 64, 128]),
+        "num_warps": nearest(8 if in_parts(task, device) else 2 if wide else 4, [2, 4, 8]),
+        "DEPTH": nearest(min(32, most), powers(max(16, most // 4), most)),
         **orders,
-        "num_stages": knob(3, [2, 3, 4]),
+        "num_stages": nearest(3, [2, 3, 4]),
     }
 
 
@@ -141,12 +136,12 @@ def fused_knobs(point: Convolution, device: Device) -> dict[str, Knob]:
     most = max(16, min(64, power_of_two(point.cin)))
     tile = _tile(point, device)
     if operands_in_registers(device):
-        tile["PIXELS"] = knob(64, [32, 64, 128])
-        tile["num_warps"] = knob(8, [4, 8])
+        tile["PIXELS"] = nearest(64, [32, 64, 128])
+        tile["num_warps"] = nearest(8, [4, 8])
     return {
         **tile,
         # Every element of a step is a convolution of its own: more of them spill.
-        "DEPTH": knob(16, powers(max(16, most // 4), most)),
+        "DEPTH": nearest(16, powers(max(16, most // 4), most)),
         **order(point),
     }
 
@@ -156,9 +151,9 @@ def direct_knobs(task: Convolution) -> dict[str, Knob]:
     work, width = task.cin * prod(task.kernel), power_of_two(task.extent[2])
     most = max(1, min(16, _UNROLLED // work, task.extent[1]))
     widest = max(32, min(512, width))
-    columns = knob(256, powers(max(32, widest // 8), widest))
+    columns = nearest(256, powers(max(32, widest // 8), widest))
     return {
-        "ROWS": knob(min(8, most), powers(1, most)),
+        "ROWS": nearest(min(8, most), powers(1, most)),
         "COLS": columns,
-        "num_warps": knob(max(1, min(4, int(columns.default) // 64)), [1, 2, 4, 8]),
+        "num_warps": nearest(max(1, min(4, int(columns.default) // 64)), [1, 2, 4, 8]),
     }
