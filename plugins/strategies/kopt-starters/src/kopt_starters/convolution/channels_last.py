@@ -10,10 +10,9 @@ from kopt_starters.convolution.knobs import (
     FEW_CHANNELS,
     in_parts,
     order,
-    power_of_two,
     powers,
 )
-from kopt_starters.gpu import nearest
+from kopt_starters.gpu import nearest, power_of_two
 from kopt_starters.hardware import copies_tiles, operands_in_registers
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from kopt.model.candidate import Knob
-from kopt_starters.gpu import nearest
+from kopt_starters.gpu import nearest, power_of_two
 from kopt_starters.hardware import operands_in_registers, sums_in_tensor_memory
 
 if TYPE_CHECKING:
@@ -17,11 +17,6 @@ _UNROLLED = 512
 """Multiply-adds per lane that a direct kernel may be unrolled to."""
 FEW_CHANNELS = 16
 """Below, taps and channels are one dimension of the product: a tensor core's depth is filled."""
-
-
-def power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below ``number`` (1 for 0)."""
-    return 1 << max(0, number - 1).bit_length()
 
 
 def powers(low: int, high: int) -> list[int]:

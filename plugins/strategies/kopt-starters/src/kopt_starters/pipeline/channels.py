@@ -26,6 +26,7 @@ from kopt_starters.convolution import knobs
 from kopt_starters.convolution.fusing import PLAIN, Ending
 from kopt_starters.convolution.task import convolution_of
 from kopt_starters.families import convolution as written
+from kopt_starters.gpu import power_of_two
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,14 +82,14 @@ class ChannelReductions:
 
 
 def _fits(task: Convolution) -> bool:
-    small = knobs.power_of_two(task.cout) <= _MOST_CHANNELS
+    small = power_of_two(task.cout) <= _MOST_CHANNELS
     return task.groups == 1 and small and not knobs.direct_suits(task)
 
 
 def _all_channels(candidate: Candidate | None, task: Convolution) -> Candidate | None:
     """Return a candidate whose tiles are as wide as there are channels; None where it has none."""
     knob = candidate.knobs.get("CHANNELS") if candidate is not None else None
-    wide = max(16, knobs.power_of_two(task.cout))
+    wide = max(16, power_of_two(task.cout))
     folded = candidate is not None and "fold=True" in candidate.source  # rows are phases, too
     if candidate is None or knob is None or folded:
         return None
