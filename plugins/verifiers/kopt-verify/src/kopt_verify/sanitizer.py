@@ -64,7 +64,7 @@ class SanitizedTrial(Trial, Protocol):
 
 @contextmanager
 def small_inputs(trial: Trial, inputs: InputSet) -> Iterator[list[InputSet]]:
-    """Lend inputs that take a sanitizer less long, those to be tried first first.
+    """Lend inputs that take a sanitizer less long, in the order to be tried.
 
     Smaller ones, then fewer of the first axis, then ``inputs`` themselves: a kernel may be made for
     one shape, and the reference may mean nothing in another.

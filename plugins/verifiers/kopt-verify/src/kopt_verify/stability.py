@@ -34,8 +34,9 @@ def check_stability(trial: Trial, beyond: Beyond) -> StageResult:
     """Judge a candidate on strained values, by the accuracy rule and the inputs' own rounding.
 
     Where the workload is large they are looked at in smaller shapes, which a kernel may refuse: then
-    in fewer of the first axis, which it may refuse too. Where it is not right there on usual values either, its own shapes decide: libraries choose
-    algorithms by shape, and the reference may be more exact there than where it is used.
+    in fewer of the first axis, which it may refuse too. Where it is not right there on usual values
+    either, its own shapes decide: libraries choose algorithms by shape, and the reference may be more
+    exact there than where it is used.
     Raises StageFailedError, as wrong; CandidateError passes through.
     """
     workload = smallest_workload(trial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -37,7 +38,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Loops:
+class Loops(ABC):
     """Writes the function of one step; ``name`` keeps it apart from those of other steps.
 
     ``shared``: all threads work on each row, or on each block of columns.
@@ -68,9 +69,9 @@ class Loops:
         opening = f"static void step{self.name}({parameters}) {{"
         return "\n".join([*structs, opening, indented(lines), "}", ""])
 
+    @abstractmethod
     def lines(self) -> Iterator[str]:
         """Yield the function's body."""
-        raise NotImplementedError
 
     @property
     def levels(self) -> int:

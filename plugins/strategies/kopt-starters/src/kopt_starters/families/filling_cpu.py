@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from kopt_starters.graph import Graph
 
 
+_OPENING = ("lanes", "functions", "statistics", "ranges", "loops")
+"""Parts that begin a kernel with statistics over rows or columns: ``opening`` is all of them."""
+
+
 def filled_cpp(
     template: str,
     entry: str,
@@ -33,11 +37,9 @@ def filled_cpp(
     """
     rows = [f'entry = "{entry}"', f"arguments = {json.dumps([*arguments])}"]
     rows += [f"requires = {json.dumps([*requires])}"] if requires else []
-    parts = {
-        name: rendering.text(f"{name}.cpp")
-        for name in ("lanes", "functions", "statistics", "ranges", "loops")
-    }
+    parts = {name: rendering.text(f"{name}.cpp") for name in _OPENING}
     parts |= {name: str(value) for name, value in places.items()}
+    parts["opening"] = "\n".join(parts[name] for name in _OPENING)
     parts["entry"] = entry
     parts["header"] = rendering.header("//", rows, knobs)
     source = rendering.template(template).substitute(parts)

@@ -1,9 +1,5 @@
 $header
-$lanes
-$functions
-$statistics
-$ranges
-$loops
+$opening
 // The maximum of a row, then the sum of powers above it, which reads it from the cache.
 static double loss_of(const float* row, int64_t classes, int64_t label) {
     Extreme<1> tops[UNROLL];

@@ -1,9 +1,5 @@
 $header
-$lanes
-$functions
-$statistics
-$ranges
-$loops
+$opening
 #define PRODUCT $product
 #define REVERSE $reverse
 #define EXCLUSIVE $exclusive

@@ -1,9 +1,5 @@
 $header
-$lanes
-$functions
-$statistics
-$ranges
-$loops
+$opening
 $steps
 extern "C" void $entry($parameters) {
 $calls
