@@ -36,6 +36,8 @@ def test_rates_and_bound() -> None:
     assert found["achieved_gb_s"] == pytest.approx(BYTES / seconds / 1e9)
     assert found["of_bound_percent"] == pytest.approx(100 * found["bound_us"] / found["latency_us"])
     assert found["launch_overhead_us"] == 2.5
+    assert found["copy_us"] == pytest.approx(BYTES / 3000e9 * 1e6)
+    assert found["of_copy_percent"] == pytest.approx(100 * found["copy_us"] / found["latency_us"])
     assert "achieved_tflops" not in found  # nothing is multiplied
 
 
@@ -45,6 +47,12 @@ def test_a_device_that_was_never_measured_has_no_bound_and_is_said_so() -> None:
         problems.row_sum(), problems.row_sum_signature(), a_parent(), records.gpu(), []
     )
     assert "kopt doctor --measure" in found.notes[0]
+
+
+def test_a_device_on_which_no_copy_was_timed_has_no_time_of_one() -> None:
+    device = records.gpu().model_copy(update={"copy_bandwidth_gb_s": None})
+    found = own_profile(problems.row_sum(), problems.row_sum_signature(), a_parent(), device, [])
+    assert not {"copy_us", "of_copy_percent"} & {metric.name for metric in found.metrics}
 
 
 def kernels(*moved: int | None) -> Profile:

@@ -52,7 +52,8 @@ class Device(Record):
     """Last-level cache: L2 of a GPU, L3 of a CPU."""
     uuid: str = ""
     copy_bandwidth_gb_s: float | None = None
-    """Read plus written bytes of a large copy, measured in this session."""
+    """Read plus written bytes of a copy, measured in this session: of as many as the first workload's
+    compulsory ones, where a problem was opened."""
     peaks: Peaks | None = None
     """None: never measured here."""
     versions: dict[str, str] = Field(default_factory=dict)
@@ -62,6 +63,11 @@ class Device(Record):
     def identity(self) -> dict[str, str]:
         """What must be equal for two timings to be comparable."""
         return {"device": self.name, "architecture": self.architecture, **self.versions}
+
+    def copy_ms(self, nbytes: int) -> float | None:
+        """Return how long a plain copy takes that reads and writes ``nbytes`` in all, at the rate of
+        ``copy_bandwidth_gb_s``; None where that is not known."""
+        return nbytes / self.copy_bandwidth_gb_s / 1e6 if self.copy_bandwidth_gb_s else None
 
 
 class Target(Record):

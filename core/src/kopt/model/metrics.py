@@ -53,6 +53,8 @@ CALL_METRICS: dict[str, MetricInfo] = {
     "achieved_gb_s": MetricInfo("GB/s", "compulsory bytes over the measured time"),
     "achieved_tflops": MetricInfo("TFLOP/s", "matrix operations over the measured time"),
     "of_bound_percent": MetricInfo("%", "the bound over the measured time"),
+    "copy_us": MetricInfo("us", "measured time of a plain copy of as many bytes as are compulsory"),
+    "of_copy_percent": MetricInfo("%", "that copy's time over the measured time"),
     "kernel_launches": MetricInfo("", "kernels that a call launches"),
     "kernels_us": MetricInfo("us", "sum of the kernels' own times"),
     "span_us": MetricInfo("us", "from the first kernel's start to the last one's end"),

@@ -56,6 +56,7 @@ def own_profile(
     times = next((each for each in timed if each.workload == name), None)
     seconds = times.latency_ms / 1e3 if times else None
     total_ms = bound.total_ms if bound else None
+    copy_ms = device.copy_ms(work.compulsory_bytes)
     values = {
         "latency_us": times.latency_ms * 1e3 if times else None,
         "call_us": times.call_ms * 1e3 if times else None,
@@ -70,6 +71,8 @@ def own_profile(
         if seconds and work.matrix_flops
         else None,
         "of_bound_percent": 100 * total_ms / times.latency_ms if total_ms and times else None,
+        "copy_us": _micro(copy_ms),
+        "of_copy_percent": 100 * copy_ms / times.latency_ms if copy_ms and times else None,
         "launch_overhead_us": device.peaks.launch_us if device.peaks else None,
         "moved_over_compulsory": _moved(others, work.compulsory_bytes),
     }

@@ -134,6 +134,7 @@ def test_the_analysts_prompt(answers):
     has(
         whole(found["analysis"][-1]), *EVERYWHERE, "for (int64_t j = 0; j < cols; ++j)",
         "latency_us = 500", "2 times as fast as eager (1.98 to 2.02)", "knobs: UNROLL=1",
+        "a plain copy of as many bytes as have to be moved takes",
         "cpu-not-vectorised", "4.25 times as fast by the bound", "latency_us = 41.5 us",
         "about 3.5x to gain", "static_scalar_float_instructions = 12", "97 % of the arithmetic",
         "to try: simd-loops", "risk: a sum in another order", "simd-loops: Write inner loops",

@@ -105,7 +105,7 @@ class ModelJudge:
         language = evaluation.candidate.language
         facts = facts_of(problem, signature, Target(language=language, device=device))
         known = sorted({name for text in load(()) for name in text.bottlenecks})
-        facts |= {"kernel": kernel_facts(evaluation), "metrics": _shown(values),
+        facts |= {"kernel": kernel_facts(evaluation, signature, device), "metrics": _shown(values),
                   "bottlenecks": known, "count": self.options.findings,
                   "diagnoses": list(diagnoses)}  # fmt: skip
         prompt = render("judge", facts, self.options.prompt_tokens)

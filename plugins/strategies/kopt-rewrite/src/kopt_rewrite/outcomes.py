@@ -86,9 +86,10 @@ def result(evaluation: Evaluation, history: History) -> str:
     # Which baseline is the fastest is measured anew in a resumed run: all of them, then.
     speedups = {name: each.median for name, each in evaluation.measurement.speedup.items()}
     slowest = min(sorted(speedups), key=speedups.__getitem__, default="")
+    taken = f"right, {number(1e3 * evaluation.measurement.latency_ms)} us"
     if not slowest:
-        return "right"
-    return f"right, {number(speedups[slowest])} times as fast as {one_line(slowest, 60)}"
+        return taken
+    return f"{taken}, {number(speedups[slowest])} times as fast as {one_line(slowest, 60)}"
 
 
 def observed(evaluation: Evaluation, history: History) -> list[str]:

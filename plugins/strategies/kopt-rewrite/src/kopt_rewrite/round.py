@@ -11,12 +11,12 @@ from kopt_rewrite.knowledge import Query, Text, features_of, load, retrieve
 from kopt_rewrite.outcomes import measured_lines
 from kopt_rewrite.rendering import Prompt, render
 from kopt_rewrite.replies import Wanted
-from kopt_rewrite.situation import facts_of, parameters
+from kopt_rewrite.situation import copy_line, facts_of, parameters
 
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
     from kopt.model.completion import CompletionRequest, LanguageModel
-    from kopt.model.device import Target
+    from kopt.model.device import Device, Target
     from kopt.model.evaluation import Evaluation
     from kopt.model.history import History
     from kopt.model.problem import Problem, Signature
@@ -56,6 +56,10 @@ class Round:
         )
         return retrieve(self.texts, query, self.options.knowledge_texts)
 
+    def kernel(self, evaluation: Evaluation) -> dict[str, object]:
+        """Return what prompts tell of a kernel."""
+        return kernel_facts(evaluation, self.signature, self.target.device)
+
     def wanted(self, parent: Candidate | None = None, source: str = "") -> Wanted:
         """Return what replies are read for."""
         return Wanted(self.target.language, parent, source, tuple(parameters(self.signature)))
@@ -73,13 +77,16 @@ class Asker:
     """First kernels that were asked for and have not been answered yet."""
 
 
-def kernel_facts(evaluation: Evaluation) -> dict[str, object]:
+def kernel_facts(
+    evaluation: Evaluation, signature: Signature, device: Device
+) -> dict[str, object]:
     """Return what prompts tell of a kernel: its file as it was measured, and its figures."""
-    source = settled_source(evaluation.candidate)
+    lines = measured_lines(evaluation)
+    copied = copy_line(signature, device)
     return {
-        "source": source,
+        "source": settled_source(evaluation.candidate),
         "fence": fence_of(evaluation.candidate),
-        "measured": measured_lines(evaluation),
+        "measured": [*lines, copied] if lines and copied else lines,
     }
 
 

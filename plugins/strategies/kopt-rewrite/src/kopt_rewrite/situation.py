@@ -81,6 +81,17 @@ def device_lines(device: Device) -> Iterator[str]:
         yield one_line(", ".join(pairs), 300)
 
 
+def copy_line(signature: Signature, device: Device) -> str:
+    """Return how long moving the compulsory bytes takes here, launch included; empty: not known.
+
+    A small call cannot reach the bound, which launches do not count in.
+    """
+    copy_ms = device.copy_ms(signature.first.compulsory_bytes)
+    if copy_ms is None:
+        return ""
+    return f"a plain copy of as many bytes as have to be moved takes {number(1e3 * copy_ms)} us"
+
+
 def _problem(problem: Problem, signature: Signature) -> dict[str, object]:
     readable = problem.reference.kind != "pickled"
     return {

@@ -23,7 +23,7 @@ from kopt_rewrite.lineage import (
 )
 from kopt_rewrite.outcomes import MEANINGS, evidence, observed, result, shortened, tried_lines
 from kopt_rewrite.reflecting import lessons_at
-from kopt_rewrite.round import fence_of, kernel_facts
+from kopt_rewrite.round import fence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,7 +125,7 @@ def _ideas_at(
     count = asker.round.options.ideas
     prompt = asker.round.prompt(
         "analyst", count=count, diagnoses=diagnoses, tried=tried_lines(history),
-        kernel=kernel_facts(parent) | {"idea": _origin(parent, asker)},
+        kernel=asker.round.kernel(parent) | {"idea": _origin(parent, asker)},
         lessons=lessons_at(asker, analysed),
         knowledge=asker.round.knowledge(bottlenecks_of(diagnoses)),
     )  # fmt: skip
@@ -154,7 +154,7 @@ def _origin(parent: Evaluation, asker: Asker) -> str:
 def _improvement(
     asker: Asker, parent: Evaluation, diagnoses: Sequence[Diagnosis], idea: Idea, analysed: int
 ) -> Order:
-    kernel = kernel_facts(parent)
+    kernel = asker.round.kernel(parent)
     prompt = asker.round.prompt(
         "coder", idea=f"{idea.text}\n{idea.reason}".strip(), kernel=kernel, diagnoses=diagnoses,
         knowledge=asker.round.knowledge(bottlenecks_of(diagnoses)),
