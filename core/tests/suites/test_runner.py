@@ -345,6 +345,55 @@ def test_a_row_says_whether_memory_was_short(
     assert row.short_of_memory is short
 
 
+def test_what_lacks_memory_is_run_again_with_ever_fewer_beside_it(bench: Bench) -> None:
+    tries: list[int] = []
+
+    class Crowded(bench.made.Solver):  # type: ignore[misc, name-defined]
+        def __call__(self, problem: Any, *arguments: Any) -> Any:
+            size = problem.inputs[0].shape[0] // 1024
+            tries.append(size)
+            if tries.count(size) <= {1: 0, 2: 1, 3: 2}[size]:
+                raise ProblemError("it does not fit: CUDA out of memory")
+            return super().__call__(problem, *arguments)
+
+    outcome = bench(Crowded(), jobs=5)
+    assert sorted(tries) == [1, 2, 2, 3, 3, 3]
+    assert [row.jobs for row in outcome.record.rows] == [5, 2, 1]
+    assert outcome.complete
+
+
+def test_what_lacked_memory_is_run_again_by_the_next_call(bench: Bench) -> None:
+    class Crowded(bench.made.Solver):  # type: ignore[misc, name-defined]
+        interrupts = False
+
+        def __call__(self, problem: Any, *arguments: Any) -> Any:
+            if problem.inputs[0].shape[0] // 1024 == 2:
+                if self.interrupts:
+                    raise KeyboardInterrupt
+                self.interrupts = True
+                raise ProblemError("it does not fit: CUDA out of memory")
+            return super().__call__(problem, *arguments)
+
+    outcome = bench(Crowded(), jobs=2)
+    assert outcome.interrupted
+    assert not outcome.complete
+    assert [row.id for row in bench.record.rows if row.crowded] == ["2"]
+    again = bench(bench.made.Solver(), jobs=2)
+    assert again.complete
+    assert [row.verdict for row in bench.record.rows] == ["improved"] * 3
+    assert [row.jobs for row in bench.record.rows] == [2, 1, 2]
+
+
+def test_what_lacks_memory_alone_has_its_answer(bench: Bench) -> None:
+    class Small(bench.made.Solver):  # type: ignore[misc, name-defined]
+        def __call__(self, problem: Any, *arguments: Any) -> Any:
+            raise ProblemError("it does not fit: CUDA out of memory")
+
+    bench(Small(), jobs=2)
+    assert not any(row.crowded for row in bench.record.rows)
+    assert [row.verdict for row in bench.record.rows] == ["failed"] * 3
+
+
 def test_what_lacked_memory_keeps_its_row_until_there_is_another(bench: Bench) -> None:
     tries: list[int] = []
 

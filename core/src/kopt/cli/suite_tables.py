@@ -124,6 +124,11 @@ def _words(record: SuiteRecord, summary: Summary) -> list[str]:
         f"fastest baseline, {summary.failed} failed, {summary.not_run} not run; "
         f"{summary.seconds:.0f} s in all, {summary.most_seconds:.0f} s at most for one"
     ]
+    if crowded := [row.id for row in record.rows if row.crowded]:
+        lines.append(
+            f"{len(crowded)} lacked memory beside others ({', '.join(crowded)}): the command that "
+            "recorded them runs them again"
+        )
     if summary.of_bound_percent is not None:
         lines.append(f"the median is {summary.of_bound_percent:.0f} % of the bound")
     if record.device.peaks is None and record.rows:

@@ -31,7 +31,11 @@ class Memory(Protocol):
 
 
 class BoundCall(Protocol):
-    """One candidate bound to one set of arguments and outputs."""
+    """One candidate bound to one set of arguments and outputs.
+
+    It may also have ``drop() -> None``: let go of what the last launch gave, which nobody will
+    collect. It is called where results that are kept could take the memory of others.
+    """
 
     def launch(self) -> None:
         """Start one call; on a GPU it need not have finished on return. This is what is timed."""

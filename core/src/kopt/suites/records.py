@@ -76,6 +76,8 @@ class Row(Record):
     """What its stages took when it was confirmed, of those whose time is told apart."""
     seconds: float = Field(ge=0)
     """Wall clock, of earlier parts too."""
+    jobs: int = Field(default=1, gt=0)
+    """Problems that were run at a time when it was."""
     trials: dict[str, int] = Field(default_factory=dict)
     """Candidates by status."""
     baselines: dict[str, Measurement] = Field(default_factory=dict)
@@ -95,6 +97,11 @@ class Row(Record):
         return bool(self.trials.get(Status.OOM)) or any(
             "out of memory" in text.lower() for text in said
         )
+
+    @property
+    def crowded(self) -> bool:
+        """Whether it lacked memory that others may have held: it says nothing yet of the problem."""
+        return self.jobs > 1 and self.short_of_memory
 
 
 class Planned(Record):

@@ -65,8 +65,8 @@ class SuiteOutcome:
     @property
     def complete(self) -> bool:
         """Whether every problem that was ever asked for has an answer."""
-        failed = any(row.verdict == "failed" for row in self.record.rows)
-        return not (self.interrupted or failed or self.record.missing)
+        lacking = any(row.verdict == "failed" or row.crowded for row in self.record.rows)
+        return not (self.interrupted or lacking or self.record.missing)
 
 
 def solve(
@@ -108,7 +108,7 @@ def run_suite(
     :param again: ids whose rows make way, or ``failed``: all that failed.
     :param device: where it runs, if that is known already.
     :param jobs: problems at a time; for more than one, ``solving`` is called by threads, and what
-        lacked memory beside others is run again alone.
+        lacked memory beside others is run again, half as many at a time, at last alone.
     Raises KoptError where nothing can be run, or where the record belongs to other settings or
     another device.
     """
@@ -136,15 +136,18 @@ def _go_on(
     jobs: int,
 ) -> SuiteOutcome:
     done = {row.id for row in record.rows}
-    left = {each.id: (n, each) for n, each in enumerate(chosen, start=1) if each.id not in done}
+    places = {each.id: (n, each) for n, each in enumerate(chosen, start=1)}
     interrupted = False
+
+    def crowded() -> list[str]:
+        return [row.id for row in record.rows if row.id in places and row.crowded]
 
     def solved(ids: Iterable[str], jobs: int) -> None:
         nonlocal record, interrupted
         before = record
 
         def outcome(which: str) -> Row | None:
-            number, each = left[which]
+            number, each = places[which]
             return _outcome(each, f"{number}/{len(chosen)}", before, told, solving)
 
         with closing(_in_turn(outcome, list(ids), jobs)) as rows:
@@ -157,16 +160,15 @@ def _go_on(
                 if row.id in done:  # an earlier try, which stands until there is another
                     record = without(record, chosen, [row.id])
                 done.add(row.id)
+                row = row.model_copy(update={"jobs": jobs})
                 record = record.with_row(row)
                 write_suite(file, record)
                 told.ended(row)
 
-    solved(left, jobs)
-    if jobs > 1:  # what lacked memory may have lacked what others held
-        for row in record.rows:
-            if interrupted or row.id not in left or not row.short_of_memory:
-                continue
-            solved([row.id], 1)
+    solved([each for each in places if each not in done], jobs)
+    while not interrupted and (again := crowded()):
+        jobs = max(1, jobs // 2)
+        solved(again, jobs)
     return SuiteOutcome(record, interrupted)
 
 

@@ -135,9 +135,10 @@ class BaselineBench:
         """Return a baseline ready to be timed on a workload."""
         key = (name, workload)
         if key not in self._subjects:
-            inputs = self._judge.timing.of(workload)
+            timing = self._judge.timing
+            inputs, large = timing.of(workload), timing.large
             with _as_lost():
-                self._subjects[key] = _Standing(TimedTrial(self._trials[name], inputs))
+                self._subjects[key] = _Standing(TimedTrial(self._trials[name], inputs, large=large))
         return self._subjects[key]
 
     def trim(self) -> None:

@@ -10,7 +10,7 @@ import gc
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +158,20 @@ class CandidateServer:
         return {}
 
     def _trim(self, order: Reply, fds: list[int]) -> Reply:
-        """Have executables give cached memory back."""
+        """Have results dropped that nobody collects, and executables give cached memory back."""
+        self._drop()
         for executable in self._executables.values():
             trim = getattr(executable, "trim", None)
             if trim is not None:
                 trim()
         return {}
+
+    def _drop(self, but: Collection[int] = ()) -> None:
+        """Have calls let go of their results, but those of some."""
+        for call_id, (_, bound) in self._calls.items():
+            drop = getattr(bound, "drop", None)
+            if drop is not None and call_id not in but:
+                drop()
 
     def _bind(self, order: Reply, fds: list[int]) -> Reply:
         call = CallSpec.model_validate(order["call"])
@@ -236,6 +244,8 @@ class CandidateServer:
         launches = order["launches"]
         if not launches:
             return {"device_ms": None}
+        if order.get("alone"):
+            self._drop(but=order["calls"])
         executable = self._executables[bound[0][0]]
         calls = [call for _, call in bound]
         if order["device_clock"]:

@@ -53,7 +53,7 @@ class Stopwatch:
         measured: list[WorkloadMeasurement] = []
         for workload in self.timing.workloads:
             bytes_moved = self.reference.signature.workloads[workload.name].compulsory_bytes
-            subject = TimedTrial(trial, self.timing.of(workload.name))
+            subject = TimedTrial(trial, self.timing.of(workload.name), large=self.timing.large)
             with self._lock.exclusive():
                 baselines = {name: self._bench.subject(name, workload.name) for name in names}
                 found, by_judge = self._measured(workload, bytes_moved, subject, baselines, plan)

@@ -208,9 +208,13 @@ class ProcessTrial:
 class TimedTrial:
     """A trial's launches over rotating inputs; see kopt.stages.measuring.Subject."""
 
-    def __init__(self, trial: ProcessTrial, inputs: Sequence[InputSet]) -> None:
+    def __init__(
+        self, trial: ProcessTrial, inputs: Sequence[InputSet], *, large: bool = False
+    ) -> None:
+        """``large``: whether results of other calls of its process make way for its own."""
         self._trial = trial
         self._inputs = inputs
+        self._large = large
         self._calls = [trial.bind(each) for each in inputs]
         self._device_clock = trial.reference.device.kind == "cuda"
         self._in_place = bool(trial.problem.mutates)
@@ -295,7 +299,9 @@ class TimedTrial:
         calls = [self._calls[self._turn]] if self._in_place else self._calls
         calls = calls[:1] if warm else calls
         start = time.perf_counter()
-        reply = self._trial.order("time", calls=calls, launches=launches, device_clock=device_clock)
+        reply = self._trial.order(
+            "time", calls=calls, launches=launches, device_clock=device_clock, alone=self._large
+        )
         wall_ms = (time.perf_counter() - start) * 1e3
         return wall_ms, self._trial.device_time(reply, wall_ms) if device_clock else None
 

@@ -12,6 +12,7 @@ from kopt.formats.pickled import problem_from_function
 from kopt.model.kernel_file import parse_kernel
 from kopt.model.problem import InputSpec
 from kopt.model.verification import Status
+from kopt.worker.trial import TimedTrial
 from kopt_torch import TorchBackend
 from kopt_torch.backend import uncompiled
 from kopt_verify import Verify
@@ -264,3 +265,47 @@ def test_an_operator_in_place_is_judged_on_what_it_changed(trials, problem):
     assert verdict(opened, kernel("y += x", "x, y")).status is Status.MUTATES_INPUT
     assert verdict(opened, kernel("return x + y", "x, y")).status is Status.INVALID_OUTPUT
     assert verdict(opened, kernel("pass", "x, y")).status is Status.WRONG
+
+
+# --- memory ---
+
+COUNTING = """
+import torch
+import weakref
+
+made = []
+
+def kernel_function(x):
+    alive = sum(each() is not None for each in made)
+    out = torch.full_like(x, float(alive))
+    made.append(weakref.ref(out))
+    return out
+"""
+
+
+def test_results_of_other_calls_make_way_where_they_are_large(trials, problem):
+    opened = trials(problem("def f(x):\n    return x * 1.0"))
+    trial = opened.of(parse_kernel(COUNTING, "torch"))
+    sets = [opened.reference.inputs("default", seed) for seed in range(3)]
+    try:
+
+        def alive(inputs, *, large):
+            subject = TimedTrial(trial, [inputs], large=large)
+            subject.block(1, walled=True)
+            trial.collect(inputs)
+            return float(inputs.results[0][1].flatten()[0])
+
+        def launch(inputs):
+            TimedTrial(trial, [inputs]).block(1)
+
+        launch(sets[0])
+        launch(sets[1])
+        assert alive(sets[2], large=False) == 2
+        launch(sets[2])
+        assert alive(sets[0], large=True) == 1  # its own last one
+        trial.order("trim")
+        assert alive(sets[0], large=False) == 0
+    finally:
+        for each in sets:
+            trial.release(each)
+            each.close()

@@ -198,6 +198,10 @@ class PythonCall:
             self._executable.synchronize()
         return CallClaim(structure=structure, outputs=claims)
 
+    def drop(self) -> None:
+        """Let go of the last results."""
+        self._result = None
+
 
 def _value(value: Value, opened: OpenTensors) -> Any:
     match value:

@@ -8,6 +8,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kopt_torch.checksum import checksum
+from kopt_torch.tensors import pieces
 
 _NOISE = 0.01
 """Part of the results' size by which two runs of a reference may differ (atomics, half types)."""
@@ -17,7 +18,9 @@ def close(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two results are equal but for the order of their sums."""
     if not left.dtype.is_floating_point:
         return bool(torch.equal(left, right))
-    return left.shape == right.shape and bool(torch.allclose(left, right, equal_nan=True))
+    return left.shape == right.shape and all(
+        bool(torch.allclose(one, other, equal_nan=True)) for one, other in pieces(left, right)
+    )
 
 
 def alike(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
@@ -32,12 +35,17 @@ def _apart(first: torch.Tensor, second: torch.Tensor) -> bool:
         return True
     if not first.dtype.is_floating_point:
         return not bool(torch.equal(first, second))
-    distance = _rms(first.double() - second.double())
-    return bool(distance > _NOISE * _rms(first.double()))
+    distance = total = 0.0
+    for one, other in pieces(first, second):
+        wide = one.double()
+        distance += _square(wide - other.double())
+        total += _square(wide)
+    return distance > _NOISE**2 * total
 
 
-def _rms(values: torch.Tensor) -> torch.Tensor:
-    return values.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt()
+def _square(values: torch.Tensor) -> float:
+    """Return the sum of the squares of what is finite."""
+    return float(values.nan_to_num(0.0, 0.0, 0.0).square_().sum())
 
 
 def content(tree: Any) -> list[int]:

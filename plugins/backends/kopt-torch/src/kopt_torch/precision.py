@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kopt_torch.tensors import pieces
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
 
 _TF32_ERROR = 1e-6
 """Relative: what other differences between two ways of computing in float32 stay below."""
-_CHUNK = 1 << 26
 
 
 def apply_precision(problem: Problem) -> None:
@@ -53,9 +54,8 @@ def _apart(one: Any, other: Any) -> bool:
     if not isinstance(one, torch.Tensor) or not one.dtype.is_floating_point:
         return False
     off = total = 0.0
-    mine, right = one.flatten(), other.flatten()
-    for start in range(0, right.numel(), _CHUNK):
-        here = right[start : start + _CHUNK].double()
-        off += float((mine[start : start + _CHUNK].double() - here).square().nansum())
+    for mine, right in pieces(one, other):
+        here = right.double()
+        off += float((mine.double() - here).square().nansum())
         total += float(here.square().nansum())
     return off > _TF32_ERROR**2 * total

@@ -348,5 +348,5 @@ def _of_use(leaf: torch.Tensor) -> bool:
     """Whether there is no NaN and mostly finite values: something to compare with."""
     if all_finite(leaf):
         return True
-    infinite = float(torch.isinf(leaf).float().mean())
+    infinite = int(torch.isinf(leaf).sum()) / leaf.numel()
     return not bool(torch.isnan(leaf).any()) and infinite <= _MOST_INFINITE

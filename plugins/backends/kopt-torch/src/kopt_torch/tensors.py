@@ -13,15 +13,29 @@ import torch
 from kopt.worker.segments import GUARD_BYTES, ITEM_BYTES, Layout, Segment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kopt.model.executable import Memory
     from kopt.model.reference import Layout as InputLayout
     from kopt.model.values import TensorRef
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BYTES}
 NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+PIECE = 1 << 26
+"""Elements of large tensors that are looked at together."""
 _CANARY = 0xA5
 _PADDING = 0xFF
 _cuda_ids = itertools.count(1 << 40)
+
+
+def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yield tensors of as many elements each, flat, some of the same elements of all at a time.
+
+    What is computed of a piece takes little memory beside tensors of several GB.
+    """
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), PIECE):
+        yield tuple(each[start : start + PIECE] for each in flat)
 
 
 def all_finite(values: torch.Tensor) -> bool:
