@@ -38,7 +38,12 @@ PRODUCT = {
 }  # fmt: skip
 
 CASES = [
-    Case("at-bound", {"of_bound_percent": 95}, ({"of_bound_percent": 94.9},)),
+    Case("at-bound 1", {"of_bound_percent": 95}, ({"of_bound_percent": 94.9},)),
+    Case(
+        "at-bound 2",
+        {"latency_us": 102, "copy_us": 100},
+        ({"latency_us": 102.1}, {"latency_us": 79}),
+    ),
     Case(
         "launch-bound 1",
         {"kernel_launches": 20, "launch_overhead_us": 2, "latency_us": 100},

@@ -31,6 +31,7 @@ CALL: Levels = {
     "bound_us": (45, 1, 15, 150), "matrix_flops": (0, 2e9, 2e11), "memory_bound_us": (45, 5, 150),
     "launch_overhead_us": (2.2,), "kernel_launches": (1, 2, 32), "kernels_us": (290, 8, 95),
     "span_us": (295, 100), "idle_us": (0, 60), "moved_over_compulsory": (1, 1.4, 2.5, 8),
+    "copy_us": (60, 5, 99, 295),
 }  # fmt: skip
 """Levels of a call on a GPU; a healthy one comes first."""
 
@@ -156,6 +157,8 @@ def _whole(call: Mapping[str, float]) -> dict[str, float]:
     latency = made["latency_us"]
     if "bound_us" in made:
         made["of_bound_percent"] = min(100.0, 100 * made["bound_us"] / latency)
+    if "copy_us" in made:
+        made["of_copy_percent"] = 100 * made["copy_us"] / latency
     if "compulsory_bytes" in made:
         made.setdefault("achieved_gb_s", made["compulsory_bytes"] / latency / 1e3)
     if "matrix_flops" in made:
