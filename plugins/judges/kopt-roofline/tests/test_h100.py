@@ -1,4 +1,4 @@
-"""Three kernels whose faults are known, by what counters of an H100 said of them."""
+"""Kernels whose faults are known, by what counters of an H100 and an H200 said of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from kopt.model.diagnosis import Diagnosis
 
 KERNELS = json.loads((Path(__file__).parent / "h100_kernels.json").read_text())["kernels"]
+MEDIAN = json.loads((Path(__file__).parent / "h200_median_filter.json").read_text())
 MATRIX = 4096 * 4096 * 4
 
 
@@ -37,6 +38,16 @@ def test_32_blocks_on_132_multiprocessors_are_grid_starvation(judge) -> None:
 def test_so_are_they_where_only_the_compulsory_bytes_of_the_call_are_known(judge) -> None:
     call = {"latency_us": 272.4, "compulsory_bytes": MATRIX}
     assert judge(KERNELS["row_sum"], call=call).bottleneck == "grid-starvation"
+
+
+def test_sectors_that_the_l1_has_are_not_what_takes_the_time(judge) -> None:
+    """Neighbouring pixels are read three times, of which two are in the L1: half-used sectors, 40 %
+    of its time. Whole ones made it slower (one column a thread, 1.17x); more loads of a thread under
+    way made it faster (four columns a thread, 0.97x)."""
+    diagnosis = judge(MEDIAN["kernel"], call=MEDIAN["call"])
+    assert diagnosis.bottleneck == "latency-bound"
+    (scattered,) = [f for f in diagnosis.findings if f.bottleneck == "uncoalesced"]
+    assert scattered.gain == pytest.approx(1.21, abs=0.01)
 
 
 def test_an_unpadded_tile_has_bank_conflicts(judge) -> None:

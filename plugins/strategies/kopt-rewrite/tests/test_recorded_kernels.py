@@ -1,4 +1,4 @@
-"""First kernels that were written by hand through the mailbox for an H200: read as they were then."""
+"""Kernels and ideas that were written through the mailbox for an H200: read as they were then."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from kopt.model.kernel_file import parse_kernel
 from kopt.runs.completions import read_exchange
+from kopt_rewrite.ideas import read_ideas
 from kopt_rewrite.replies import Outcome, Wanted, read_reply
 
 torch = pytest.importorskip("torch")
@@ -21,7 +22,9 @@ PROBLEMS = {
     "median_filter": [(2, 3, 9, 37)],
     "gated_recurrence": [(2, 19, 40), (2, 19, 40)],
 }
-ANSWERS = [path for name in PROBLEMS for path in sorted((HERE / "recorded" / name).glob("*.json"))]
+RECORDED = [path for name in PROBLEMS for path in sorted((HERE / "recorded" / name).glob("*.json"))]
+ANSWERS = [path for path in RECORDED if read_exchange(path).request.role == "code"]
+IDEAS = [path for path in RECORDED if read_exchange(path).request.role == "analysis"]
 SMALL = {"BLOCK": 32, "ROWS": 2, "COLS": 32}
 
 
@@ -52,5 +55,14 @@ def test_an_answer_is_a_kernel_that_is_right(path, tmp_path):
     torch.testing.assert_close(got, reference(*given), equal_nan=True)
 
 
-def test_there_are_three_for_each():
-    assert len(ANSWERS) == 3 * len(PROBLEMS)
+@pytest.mark.parametrize("path", IDEAS, ids=lambda path: path.parent.name)
+def test_ideas_are_read(path):
+    ideas = read_ideas(read_exchange(path).completion.text, 4)
+    assert len(ideas) == 4
+    assert all("latency_us x" in idea.text for idea in ideas)
+
+
+def test_all_that_was_written_is_looked_at():
+    assert len(ANSWERS) == 5 * len(PROBLEMS)  # three first kernels, two ideas
+    assert len(IDEAS) == len(PROBLEMS)
+    assert len(ANSWERS) + len(IDEAS) == len(RECORDED)
