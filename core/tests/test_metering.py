@@ -102,7 +102,9 @@ class Bench:
         before = carried or Spend()
         self.model = MeteredModel(
             Hooks([adopt("llm", self.plugin, [])]), budget or Budget(),
-            lambda: before.plus(tokens=self.model.tokens, usd=self.model.usd),
+            lambda: before.model_copy(update={
+                "tokens": before.tokens + self.model.tokens, "usd": before.usd + self.model.usd,
+            }),
             self.events.append, self.store, self.said.append,
         )  # fmt: skip
 
@@ -240,6 +242,16 @@ def test_money_that_cannot_be_counted_ends_the_asking(bench: Callable[..., Bench
     assert found.ask("b") == ["stopped"]
     assert found.model.stopped is not None
     assert "price of model 'new' is unknown" in found.model.stopped
+
+
+def test_tokens_without_a_price_are_told_apart(bench: Callable[..., Bench]) -> None:
+    def answer(asked: CompletionRequest) -> Completion:
+        usd = None if asked.messages[0].content == "a" else 0.25
+        return Completion(text="x", model="m", usage=USED, usd=usd)
+
+    found = bench(answer)
+    found.ask("a", "b")
+    assert (found.model.tokens, found.model.unpriced_tokens, found.model.usd) == (200, 100, 0.25)
 
 
 def test_a_role_without_a_price_is_not_asked_where_money_is_limited(

@@ -79,7 +79,7 @@ class MeteredModel:
         self._prices: dict[str, Price | None] = {}
         self._failures, self._unusable = 0, 0
         self._warned: set[tuple[str, float]] = set()
-        self.tokens, self.usd = 0, 0.0
+        self.tokens, self.unpriced_tokens, self.usd = 0, 0, 0.0
         """Used up through this object."""
         self.stopped: str | None = None
         """Why it is no longer asked; None: it is."""
@@ -215,7 +215,10 @@ class MeteredModel:
         self._flying.pop(request.id, None)
         self._answers[request.id] = answer
         self.tokens += answer.usage.total
-        self.usd += answer.usd or 0.0
+        if answer.usd is None:
+            self.unpriced_tokens += answer.usage.total
+        else:
+            self.usd += answer.usd
         if isinstance(answer, Completion):
             self._store.keep(request, answer, asked)
         if not (isinstance(answer, CompletionFailure) and answer.kind == "pending"):

@@ -85,6 +85,7 @@ class Session:
         if self._llm is not None:
             update["tokens"] = self._carried.tokens + self._llm.tokens
             update["usd"] = self._carried.usd + self._llm.usd
+            update["unpriced_tokens"] = self._carried.unpriced_tokens + self._llm.unpriced_tokens
         return self._carried.model_copy(update=update)
 
     def run(self) -> Run:

@@ -23,15 +23,9 @@ class Spend(Record):
     trials: int = 0
     tokens: int = 0
     usd: float = 0.0
-
-    def plus(
-        self, *, seconds: float = 0.0, trials: int = 0, tokens: int = 0, usd: float = 0.0
-    ) -> Spend:
-        """Return the sum."""
-        return Spend(
-            seconds=self.seconds + seconds, trials=self.trials + trials,
-            tokens=self.tokens + tokens, usd=self.usd + usd,
-        )  # fmt: skip
+    """Of what has a price."""
+    unpriced_tokens: int = 0
+    """Of these tokens, those whose price nobody knows: what they cost is not in ``usd``."""
 
     def exceeded(self, budget: Budget) -> str | None:
         """Return which limit is reached, in words; None while all hold."""

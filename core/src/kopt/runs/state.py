@@ -103,4 +103,5 @@ def _largest(spends: Sequence[Spend]) -> Spend:
         trials=max((spend.trials for spend in spends), default=0),
         tokens=max((spend.tokens for spend in spends), default=0),
         usd=max((spend.usd for spend in spends), default=0.0),
+        unpriced_tokens=max((spend.unpriced_tokens for spend in spends), default=0),
     )
