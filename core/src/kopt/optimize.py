@@ -124,16 +124,20 @@ def load_problem(path: str | Path) -> Problem:
     place = Path(path)
     if not place.exists():
         raise ProblemError(f"{place}: no such file or folder; `kopt init FILE:FUNCTION` makes one")
-    formats = installed("format")
-    hooks = Hooks.load([("format", info.reference, {}) for info in formats])
-    problem = hooks.kopt_load_problem(place)
+    problem = known_problem(place)
     if problem is None:
-        names = ", ".join(info.name for info in formats)
+        names = ", ".join(info.name for info in installed("format"))
         raise ProblemError(
             f"{place}: no installed format knows it (asked: {names}); a native problem is a folder "
             "with problem.toml, a KernelBench file has Model, get_inputs and get_init_inputs"
         )
     return problem
+
+
+def known_problem(place: Path) -> Problem | None:
+    """Read a problem as load_problem does; None where no installed format knows what is there."""
+    hooks = Hooks.load([("format", info.reference, {}) for info in installed("format")])
+    return hooks.kopt_load_problem(place)
 
 
 def choose_backend(asked: str | None, device: DeviceKind) -> str:

@@ -100,11 +100,15 @@ def test_exit_codes(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("table5",), "no suite 'table5'; there are kernelbench, table4, showcase"),
+        (("table5",), "no suite and no folder 'table5'; suites are kernelbench, table4, showcase"),
         (("kernelbench",), "needs --root"),
         (("kernelbench", "--root", "nowhere"), "no KernelBench/level1 in it"),
         (("table4", "--level", "2"), "--level is KernelBench's"),
         (("table4", "--dtype", "bfloat16"), "is in float16"),
+        (("table4", "--each-workload"), "--each-workload is for a folder of problems"),
+        ((".", "--dtype", "float32"), "the problems in . say their own dtypes"),
+        ((".", "--level", "1"), "--level is KernelBench's"),
+        ((".",), "has no problem"),
         (("table4", "--ids", "0-x"), "neither a number nor a range"),
         (("table4", "--time-per-problem", "soon"), "--time-per-problem: 'soon' is no duration"),
         (("table4", "--option", "nothing"), "not ROLE.NAME.KEY=VALUE"),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kopt.suites.problem import Suite
     from kopt.suites.records import Over, SuiteSettings
 
-_SUITES = "kernelbench, table4 or showcase"
+_SUITES = "kernelbench, table4, showcase, or a folder of problems"
 group = typer.Typer(
     cls=Group, help="Run many problems, and record what came out.", no_args_is_help=True
 )
@@ -42,6 +42,12 @@ Level = Annotated[
 ]
 Ids = Annotated[
     str | None, typer.Option("--ids", metavar="IDS", help="Which problems, as 1-3,7 (default all).")
+]
+EachWorkload = Annotated[
+    bool,
+    typer.Option(
+        "--each-workload", help="Of a folder: each workload of a problem is one of its own."
+    ),
 ]
 Dtype = Annotated[
     str | None,
@@ -103,6 +109,7 @@ def run(
     level: Level = None,
     ids: Ids = None,
     dtype: Dtype = None,
+    each_workload: EachWorkload = False,
     time_per_problem: TimePerProblem = "5m",
     again: Again = None,
     backend: Backend = None,
@@ -121,6 +128,7 @@ def run(
     Examples:
     kopt suite run kernelbench --root KernelBench --level 1 --ids 1-20
     kopt suite run table4 -o table4.json
+    kopt suite run my/problems --time-per-problem 2m
     """
     given: dict[str, object] = {
         "backend": backend, "strategies": strategy, "search": search, "device": device,
@@ -134,7 +142,7 @@ def run(
     from kopt.suites.problem import parse_ids
     from kopt.suites.runner import run_suite, solve
 
-    chosen = _suite(suite, root, level, dtype)
+    chosen = _suite(suite, root, level, dtype, each_workload=each_workload)
     file = output or runs_dir / f"{chosen.name}-{chosen.dtype}.json"
     told = SuiteProgress(alone=jobs == 1)
     beside = Beside(told.line, jobs)
@@ -184,22 +192,34 @@ def _settings(
     )  # fmt: skip
 
 
-def _suite(name: str, root: Path | None, level: int | None, dtype: str | None) -> Suite:
+def _suite(
+    name: str, root: Path | None, level: int | None, dtype: str | None, *, each_workload: bool
+) -> Suite:
     from kopt.errors import ConfigError
+    from kopt.suites.folder import folder_suite
     from kopt.suites.kernelbench import kernelbench_suite
     from kopt.suites.own import OWN, own_suite
 
+    folder = None if name == "kernelbench" or name in OWN else Path(name)
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(
+            f"there is no suite and no folder {name!r}; suites are kernelbench, {', '.join(OWN)}"
+        )
+    if each_workload and folder is None:
+        raise ConfigError(f"--each-workload is for a folder of problems, and {name} is a suite")
     if name == "kernelbench":
         if root is None:
             raise ConfigError(
                 "suite kernelbench needs --root, the folder of a checkout of KernelBench"
             )
         return kernelbench_suite(root, level or 1, dtype or "float32")
-    if name not in OWN:
-        raise ConfigError(f"there is no suite {name!r}; there are {_SUITES.replace(' or ', ', ')}")
     for flag, value in (("--root", root), ("--level", level)):
         if value is not None:
             raise ConfigError(f"{flag} is KernelBench's; suite {name} brings its problems along")
+    if folder is not None:
+        if dtype is not None:
+            raise ConfigError(f"--dtype {dtype}: the problems in {name} say their own dtypes")
+        return folder_suite(folder, each_workload=each_workload)
     suite = own_suite(name)
     if dtype not in (None, suite.dtype):
         raise ConfigError(f"--dtype {dtype}: suite {name} is in {suite.dtype}, as it was published")

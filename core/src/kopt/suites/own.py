@@ -9,7 +9,7 @@ from pathlib import Path
 from kopt.errors import ProblemError
 from kopt.formats.native import problem_block, problem_from_toml
 from kopt.model.problem import Problem
-from kopt.suites.problem import Suite, SuiteProblem
+from kopt.suites.problem import Suite, SuiteProblem, by_workload
 
 OWN: dict[str, tuple[str, tuple[str, ...]]] = {
     "table4": (
@@ -27,7 +27,7 @@ OWN: dict[str, tuple[str, tuple[str, ...]]] = {
 def own_suite(name: str) -> Suite:
     """Return one of kopt's own suites; KeyError for another name."""
     dtype, files = OWN[name]
-    found = [problem for file in files for problem in _split(_read(name, file))]
+    found = [problem for file in files for problem in by_workload(_read(name, file))]
     numbered = (
         SuiteProblem(id=str(number), name=problem.name, load=functools.partial(_given, problem))
         for number, problem in enumerate(found, start=1)
@@ -47,13 +47,3 @@ def _read(suite: str, name: str) -> Problem:
     if block is None:
         raise ProblemError(f"{path} of suite {suite} has no kopt-problem block; reinstall kopt")
     return problem_from_toml(block, path, path, text, name=name)
-
-
-def _split(problem: Problem) -> list[Problem]:
-    """Return one problem per workload, each named after both."""
-    if len(problem.workloads) == 1:
-        return [problem]
-    return [
-        problem.model_copy(update={"name": f"{problem.name}-{each.name}", "workloads": (each,)})
-        for each in problem.workloads
-    ]

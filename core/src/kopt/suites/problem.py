@@ -51,6 +51,16 @@ class Suite:
         return tuple(problem for problem in self.problems if problem.id in wanted)
 
 
+def by_workload(problem: Problem) -> list[Problem]:
+    """Return one problem per workload, each named after both."""
+    if len(problem.workloads) == 1:
+        return [problem]
+    return [
+        problem.model_copy(update={"name": f"{problem.name}-{each.name}", "workloads": (each,)})
+        for each in problem.workloads
+    ]
+
+
 def parse_ids(text: str) -> tuple[int, ...]:
     """Return the numbers that ``1-3,7`` names, ascending, each once. Raises ConfigError."""
     found: set[int] = set()
