@@ -119,8 +119,9 @@ def _fast(summary: Summary) -> Table:
 
 
 def _words(record: SuiteRecord, summary: Summary) -> list[str]:
+    problems = "1 problem" if summary.problems == 1 else f"{summary.problems} problems"
     lines = [
-        f"{summary.problems} problems: {summary.improved} improved, {summary.kept} keep their "
+        f"{problems}: {summary.improved} improved, {summary.kept} keep their "
         f"fastest baseline, {summary.failed} failed, {summary.not_run} not run; "
         f"{summary.seconds:.0f} s in all, {summary.most_seconds:.0f} s at most for one"
     ]

@@ -35,7 +35,9 @@ print(most() - before)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no peak of memory is known here")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="no peak of memory is known here"
+)
 def test_opening_a_large_problem_takes_little_beside_it(problem):
     """Whole results in float64, several at a time, came to four times inputs and outputs."""
     body = "def f(x):\n    return torch.relu(x) + 0.5"

@@ -77,9 +77,7 @@ class Asker:
     """First kernels that were asked for and have not been answered yet."""
 
 
-def kernel_facts(
-    evaluation: Evaluation, signature: Signature, device: Device
-) -> dict[str, object]:
+def kernel_facts(evaluation: Evaluation, signature: Signature, device: Device) -> dict[str, object]:
     """Return what prompts tell of a kernel: its file as it was measured, and its figures."""
     lines = measured_lines(evaluation)
     copied = copy_line(signature, device)
