@@ -27,8 +27,9 @@ from kopt.model.candidate import Candidate
 from kopt.model.device import Target
 from kopt.model.problem import Problem
 from kopt.single import evaluator_for
+from kopt.suites.folder import folder_suite
 from kopt.suites.kernelbench import kernelbench_suite
-from kopt.suites.own import own_suite
+from kopt.suites.own import OWN, own_suite
 from kopt.suites.problem import Suite, parse_ids
 from kopt_starters import Starters
 
@@ -41,7 +42,9 @@ def suite_of(given: argparse.Namespace) -> Suite:
     """Return the suite that is named."""
     if given.suite == "kernelbench":
         return kernelbench_suite(given.root, given.level, given.dtype)
-    return own_suite(given.suite)
+    if given.suite in OWN:
+        return own_suite(given.suite)
+    return folder_suite(Path(given.suite), each_workload=True)
 
 
 def judged(problem: Problem, given: argparse.Namespace) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def tell(name: str, row: dict[str, Any]) -> None:
 def main() -> None:
     """Judge each problem and write what was found so far."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("suite", choices=("table4", "showcase", "kernelbench"))
+    parser.add_argument("suite", help="table4, showcase, kernelbench, or a folder of problems")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--root", type=Path, help="checkout of KernelBench")
     parser.add_argument("--level", type=int, default=1)
