@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kopt.optimize import load_problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from kopt.model.problem import InputSpec
@@ -55,16 +56,17 @@ class Task:
             entry=self.entry, names=self.names, sizes=self.sizes, mutates=list(problem.mutates),
             dtypes={spec.name: spec.dtype for spec in problem.inputs},
             parameters=", ".join(f"{name}={value}" for name, value in self.sizes.items()),
-            draws=", ".join(map(_draw, problem.inputs)),
+            draws=", ".join(_draw(spec, self.sizes) for spec in problem.inputs),
         )  # fmt: skip
 
 
-def _draw(spec: InputSpec) -> str:
+def _draw(spec: InputSpec, sizes: Mapping[str, int]) -> str:
     """Return the expression that a rival's user would write for an input."""
     if spec.shape is None:
         return repr(spec.value)
     shape = f"({', '.join(map(str, spec.shape))},)"
-    low, high = spec.low or 0, 1 if spec.high is None else spec.high
+    end = spec.high_at(sizes)
+    low, high = spec.low or 0, 1 if end is None else end
     drawn = {
         "normal": f"torch.randn({shape})",
         "uniform": f"torch.rand({shape}) * {high - low} + {low}",

@@ -9,7 +9,7 @@
 # dtype = "int64"
 # distribution = "integers"
 # low = 0
-# high = 32000
+# high = "classes"
 # [[workloads]]
 # name = "tuned"
 # rows = 8192

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kopt.errors import ProblemError
 from kopt.formats.dtypes import KIND_OF
 from kopt.formats.native import NativeFormat, problem_from_toml
-from kopt.model.problem import Workload
+from kopt.model.problem import Problem, Workload
 
 REFERENCE = "def f(x, w, eps=1e-6, *, flip=False):\n    return x * w\n"
 DESCRIPTION = """
@@ -237,6 +237,65 @@ def test_a_reference_that_is_not_text_is_refused(folder):
     (folder / "reference.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ProblemError, match="not UTF-8"):
         load(folder)
+
+
+LABELS = """
+name = "loss"
+
+[reference]
+file = "reference.py"
+function = "f"
+
+[inputs.x]
+shape = ["rows", "classes"]
+
+[inputs.labels]
+shape = ["rows"]
+dtype = "DTYPE"
+low = LOW
+high = HIGH
+
+[[workloads]]
+rows = 4
+classes = 10
+
+[[workloads]]
+rows = 4
+classes = 300
+"""
+
+
+def labels(folder, high, *, low="0", dtype="int64"):
+    text = LABELS.replace("HIGH", high).replace("LOW", low).replace("DTYPE", dtype)
+    (folder / "problem.toml").write_text(text)
+    (folder / "reference.py").write_text("def f(x, labels):\n    return x\n")
+    return load(folder)
+
+
+def test_labels_may_go_by_a_workloads_size(folder):
+    problem = labels(folder, '"classes - 1"')
+    spec = problem.inputs[1]
+    assert spec.high == "classes - 1"
+    assert [spec.high_at(w.sizes) for w in problem.workloads] == [9, 299]
+    assert Problem.model_validate(problem.to_json()) == problem
+    assert labels(folder, "10").inputs[1].high_at({}) == 10
+
+
+@pytest.mark.parametrize(
+    ("high", "more", "message"),
+    [
+        ('"clases"', {}, "inputs.labels.high, workload '4x10': .*clases"),
+        ('"classes - 10"', {}, "gives 0; extents are positive"),
+        ('"classes"', {"low": "10"}, "gives 10, which is not above low"),
+        ('"classes"', {"low": "0.5"}, "whole numbers"),
+        ('"classes"', {"dtype": "int8"}, "gives 300, and int8 holds 127 at most"),
+        ('"classes"', {"dtype": "float32"}, "normal.* has no range|high must be a number"),
+        ("true", {}, "high must be a number"),
+    ],
+)
+def test_a_size_that_is_no_end_of_labels_is_refused(folder, high, more, message):
+    with pytest.raises(ProblemError, match=message):
+        labels(folder, high, **more)
 
 
 name = st.from_regex(r"[a-z]{1,6}", fullmatch=True).filter(

@@ -12,6 +12,7 @@ from kopt.errors import ExpressionError, ProblemError
 from kopt.formats.dtypes import (
     DEFAULT_DISTRIBUTION,
     DISTRIBUTIONS,
+    KIND_OF,
     Kind,
     check_dtype,
     integer_range,
@@ -97,9 +98,14 @@ def _tensor(name: str, shape: list[Any], keyword: bool, table: Table) -> InputSp
 
 def _range(
     distribution: str, dtype: str, kind: Kind, table: Table
-) -> tuple[float | None, float | None]:
+) -> tuple[float | None, float | str | None]:
     """Return low and high with their defaults, as far as the distribution has them."""
-    low, high = table.take("low", float), table.take("high", float)
+    low = table.take("low", float)
+    if distribution == "integers" and table.has("high", str):
+        start = 0.0 if low is None else low
+        _check_integers(start, None, dtype, kind, table)
+        return start, table.take("high", str)
+    high = table.take("high", float)
     if distribution not in {"uniform", "integers", "bernoulli"} and (low, high) != (None, None):
         key = "high" if low is None else "low"
         raise ProblemError(f"{table.where(key)}: {distribution!r} has no range; use 'uniform'")
@@ -107,6 +113,11 @@ def _range(
         low, high = (0.0 if low is None else low), (1.0 if high is None else high)
     elif distribution == "integers":
         low = 0.0 if low is None else low
+        if high is None:
+            raise ProblemError(
+                f"{table.where('high')} is missing: 'integers' are drawn from low (0) to high - 1; "
+                f"for indices write the number of rows that they point into, as 1000 or 'rows'"
+            )
         _check_integers(low, high, dtype, kind, table)
     elif distribution == "bernoulli":
         high = 0.5 if high is None else high
@@ -122,16 +133,12 @@ def _range(
 
 
 def _check_integers(low: float, high: float | None, dtype: str, kind: Kind, table: Table) -> None:
-    if high is None:
-        raise ProblemError(
-            f"{table.where('high')} is missing: 'integers' are drawn from low (0) to high - 1; for "
-            f"indices write the number of rows that they point into"
-        )
-    if not (low.is_integer() and high.is_integer()):
+    """Refuse what a dtype does not hold; ``high`` None: it is known at a workload's sizes."""
+    if not (low.is_integer() and (high is None or high.is_integer())):
         raise ProblemError(f"{table.where('low')}: 'integers' needs whole numbers for low and high")
     if kind == "int":
         least, end = integer_range(dtype)
-        if low < least or high > end:
+        if low < least or (high is not None and high > end):
             raise ProblemError(f"{table.where('high')}: {dtype} holds {least} to {end - 1} only")
 
 
@@ -139,6 +146,10 @@ def check_shapes(specs: Sequence[InputSpec], workloads: Sequence[Workload], file
     """Evaluate every shape for every workload. Raises ProblemError, also for a size of no use."""
     used: set[str] = set()
     for spec in specs:
+        if isinstance(spec.high, str):
+            used |= _names(spec.high)
+            for workload in workloads:
+                _check_end(spec, spec.high, workload, f"{file}: inputs.{spec.name}.high")
         for extent in spec.shape or ():
             used |= _names(extent)
             for workload in workloads:
@@ -151,6 +162,19 @@ def check_shapes(specs: Sequence[InputSpec], workloads: Sequence[Workload], file
                     f"{file}: workload {workload.name!r} has {size!r}, which no shape uses"
                     f"{suggestion(size, known)}"
                 )
+
+
+def _check_end(spec: InputSpec, high: str, workload: Workload, where: str) -> None:
+    value = _extent(high, workload, where)
+    if value <= (spec.low or 0.0):
+        raise ProblemError(
+            f"{where}, workload {workload.name!r}: {high!r} gives {value}, which is not above low"
+        )
+    if KIND_OF[spec.dtype] == "int" and value > integer_range(spec.dtype)[1]:
+        raise ProblemError(
+            f"{where}, workload {workload.name!r}: {high!r} gives {value}, and {spec.dtype} holds "
+            f"{integer_range(spec.dtype)[1] - 1} at most"
+        )
 
 
 def _names(extent: int | str) -> set[str]:

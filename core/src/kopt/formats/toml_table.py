@@ -42,6 +42,10 @@ class Table:
             raise ProblemError(f"{self.where(key)} must be {_WORDS[kind]}, not {value!r}")
         return value
 
+    def has(self, key: str, kind: type[object]) -> bool:
+        """Whether there is a value of a type, which is left where it is."""
+        return type(self._left.get(key)) is kind
+
     def require(self, key: str, kind: type[T]) -> T:
         """Remove and return a value that must be there. Raises ProblemError."""
         value = self.take(key, kind)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from kopt.model.expressions import evaluate
 from kopt.model.record import Record, content_id
 
 Scalar = bool | int | float | str | None
@@ -22,11 +24,18 @@ class InputSpec(Record):
     distribution: Distribution = "normal"
     low: float | None = None
     """Smallest value (``uniform``, ``integers``)."""
-    high: float | None = None
-    """Largest value, exclusive for ``integers``; a bernoulli's probability of one."""
+    high: float | str | None = None
+    """Largest value, exclusive for ``integers``, where a string is an expression over the workload's
+    sizes; a bernoulli's probability of one."""
     value: Scalar = None
     keyword: bool = False
     """Passed by keyword."""
+
+    def high_at(self, sizes: Mapping[str, int]) -> float | None:
+        """Return ``high`` at a workload's sizes. Raises ExpressionError."""
+        if not isinstance(self.high, str):
+            return self.high
+        return float(evaluate(self.high, sizes))
 
 
 class Workload(Record):

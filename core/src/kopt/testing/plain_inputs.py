@@ -160,7 +160,7 @@ class PlainInputs:
 
 
 def _draw(spec: InputSpec, rng: random.Random) -> float | int:
-    low, high = spec.low if spec.low is not None else 0.0, spec.high or 1.0
+    low, high = spec.low if spec.low is not None else 0.0, spec.high_at({}) or 1.0
     match spec.distribution:
         case "normal":
             value: float = rng.gauss(0.0, 1.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kopt.model.problem import InputSpec, Problem, ReferenceSource
+from kopt.model.problem import InputSpec, Problem, ReferenceSource, Workload
+from kopt.model.reference import Change
 from kopt.testing.problems import function_problem
 from kopt.worker.segments import span_bytes
 from kopt_torch.reference import TorchReference
@@ -196,3 +197,28 @@ def test_what_is_written_is_there_on_return(write):
     write(inputs)
     assert torch.cuda.current_stream().query()
     inputs.close()
+
+
+def test_labels_go_by_their_workloads_size():
+    source = "def f(x, labels):\n    return x.gather(1, labels[:, None])\n"
+    labels = InputSpec(
+        name="labels", shape=("rows",), dtype="int64", distribution="integers", low=2.0,
+        high="classes",
+    )  # fmt: skip
+    problem = function_problem(
+        source, "f", (spec("x", "rows", "classes"), labels),
+        workloads=tuple(
+            Workload(name=str(n), sizes={"rows": 4000, "classes": n}) for n in (5, 300)
+        ),
+    )  # fmt: skip
+    reference = TorchReference(problem, "cpu")
+    for change, classes in ((None, 300), (Change("classes=9", {"classes": 9}), 9)):
+        if change is None:
+            found = reference.inputs("300", 3)
+        else:
+            found = reference.changed_inputs("300", 3, change)
+        assert (int(found.tensors["labels"].min()), int(found.tensors["labels"].max())) == (
+            2, classes - 1,
+        )  # fmt: skip
+        found.close()
+    reference.close()

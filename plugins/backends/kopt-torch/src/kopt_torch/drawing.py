@@ -152,7 +152,7 @@ def _one(spec: InputSpec, workload: Workload, generator: torch.Generator, distri
         for extent in spec.shape
     )
     dtype = DTYPES[spec.dtype]
-    low, high = spec.low, spec.high
+    low, high = spec.low, spec.high_at(workload.sizes)
     options: dict[str, Any] = {"generator": generator, "device": generator.device}
     match spec.distribution:
         case "normal" if dtype.is_floating_point:
@@ -165,7 +165,7 @@ def _one(spec: InputSpec, workload: Workload, generator: torch.Generator, distri
             values = values * (end - start) + start
         case "integers":
             start, end = int(low or 0), int(high) if high is not None else 100
-            values = torch.randint(start, end, shape, **options)
+            values = torch.randint(start, max(end, start + 1), shape, **options)
         case "bernoulli":
             values = torch.rand(shape, **options) < (high if high is not None else 0.5)
         case "zeros":
