@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ from kopt.suites.statistics import Summary, summary_of
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "results" / "suites"
 PAGE = ROOT / "docs" / "results.md"
+_LONGEST = 150
+"""Characters of a reason that stand in a table."""
 HEAD = """# Results
 
 Every row of every suite that was recorded, written by `scripts/results_page.py` from the records in `benchmarks/results/suites`, which hold every sample. No language model took part. Each kernel that is named here passed [the whole verification](explanation/verification.md) and was [measured](explanation/measurement.md) in a fresh process, in pairs with the baselines; the interval is the 95 % one. Where no kernel beats every baseline by more than the noise, kopt keeps the fastest baseline and says so: such a row counts as exactly 1 over that baseline. "Best" is the fastest of eager PyTorch, torch.compile (default and max-autotune) and, for convolutions, cuDNN with `benchmark` on and with channels last.
@@ -119,16 +122,25 @@ def cells(row: Row) -> list[object]:
 
 
 def losses(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield what came closest where the baseline is kept."""
-    columns = ("", "problem", "kept", "closest kernel ms", "over the best")
+    """Yield what came closest where the baseline is kept, what was tried and why that ended."""
+    columns = ("", "problem", "kept", "closest kernel ms", "over the best", "kernels", "ended")
     yield from grid(columns, (
         (
             row.id, row.name, f"{row.best_baseline} {ms(row.best_baseline_ms)}",
             ms(row.measurement.latency_ms if row.measurement else None),
             between(row.measurement.speedup.get(row.best_baseline or "") if row.measurement else None),
+            ", ".join(f"{count} {status}" for status, count in row.trials.items()) or "none",
+            ended(row.reason),
         )
         for row in rows
     ))  # fmt: skip
+
+
+def ended(reason: str) -> str:
+    """Return why a search ended, without whose words these are."""
+    text = " ".join(reason.removeprefix("search: ").split())
+    text = re.sub(r"no trustworthy answer to \w+: .*? failed in \w+: ", "", text)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def chosen(row: Row) -> str:

@@ -20,6 +20,10 @@ ROWS = (
                  "best": Interval(median=2.0, low=1.9, high=2.1)}),
     Row(id="2", name="sum", verdict="baseline", status="not-improved", seconds=30, chosen=BASELINE,
         best_baseline="torch.compile", best_baseline_ms=3.0, kopt_ms=3.0,
+        trials={"correct": 3, "oom": 1},
+        reason="budget: 90 of 80 seconds used; the fastest candidate was not confirmed: "
+               "infrastructure-error: no trustworthy answer to kopt_verify: verifier 'verify' "
+               "(kopt-verify 0.2.0) failed in kopt_verify: OutOfMemoryError: " + "x" * 200,
         speedup={"torch.compile": Interval(median=1.0, low=1.0, high=1.0),
                  "best": Interval(median=1.0, low=1.0, high=1.0)}),
     Row(id="3", name="topk", verdict="failed", status="error", reason="it is\nno problem", seconds=1),
@@ -58,4 +62,8 @@ def test_wins_losses_failures_and_what_was_not_run(root: Path, tmp_path: Path) -
     assert "| 2 | sum |" in text and "| baseline torch.compile | 30 |" in text
     assert "failed: it is" in text
     assert "Not run: 4 late." in text
+    (kept,) = [line for line in text.splitlines() if line.startswith("| 2 | sum | torch.compile 3")]
+    assert "| 3 correct, 1 oom | budget: 90 of 80 seconds used; " in kept
+    assert "not confirmed: infrastructure-error: OutOfMemoryError: xxx" in kept
+    assert kept.endswith("xxx ... |")
     assert "1 improved, 1 keep their fastest baseline, 1 failed, 1 not run" in text
