@@ -30,11 +30,16 @@ class ColumnLoops(Loops):
         step = self.step
         accesses = [step.steps, *strides_in(step.loads)]
         groups = merged(step.kept, accesses)
-        lane, width = groups[-1][-1], prod(axis.extent for axis in groups[-1])
+        lane, columns = groups[-1][-1], prod(axis.extent for axis in groups[-1])
+        width, others = str(columns), str(step.rows // columns)
+        if step.leading and step.kept[0] in groups[-1]:
+            width = step.leading.count(columns)
+        elif step.leading:
+            others = step.leading.count(step.rows // columns)
         outer = [axis for group in groups[:-1] for axis in group]
         where = coordinates(outer, accesses, "k")
         yield f"const int64_t blocks = ({width} + BLOCK - 1) / BLOCK;"
-        yield f"each<{self.sharing}>({step.rows // width} * blocks, [&](int64_t task) {{"
+        yield f"each<{self.sharing}>({others} * blocks, [&](int64_t task) {{"
         yield "    const int64_t k = task / blocks, start = task % blocks * BLOCK;"
         yield f"    const int64_t width = {width} - start < BLOCK ? {width} - start : BLOCK;"
         yield "    (void)k;"

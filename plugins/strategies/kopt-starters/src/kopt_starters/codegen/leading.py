@@ -51,7 +51,8 @@ class Leading:
 
     def count(self, count: int) -> str:
         """Return a count that grows with the leading extent as an expression of the launcher."""
-        times = count // self.extent
+        times, rest = divmod(count, self.extent)
+        assert not rest, f"{count} does not grow with {self.extent}"
         return EXTENT if times == 1 else f"{EXTENT} * {times}"
 
 

@@ -12,6 +12,7 @@ from kopt_starters.codegen.axes import Axis, NotCoveredError, Places, merged
 from kopt_starters.codegen.epilogue import parts_of
 from kopt_starters.codegen.functions import Term
 from kopt_starters.codegen.launcher import indented
+from kopt_starters.codegen.leading import EXTENT
 from kopt_starters.codegen.writer import Load, Writer, offset, scalar_names
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class Loops(ABC):
         lines = [*self.lines()]
         out = "int64_t" if self.step.result.dtype == "int64" else "float"
         pointers = [f"const float* {name}" for name in self.arguments]
-        parameters = ", ".join([*pointers, f"{out}* out", *(f"lanes {n}" for n in self.scalars)])
+        given = [*pointers, f"{out}* out", *(f"lanes {n}" for n in self.scalars)]
+        given += [f"int64_t {EXTENT}"] if self.step.leading else []
+        parameters = ", ".join(given)
         structs = [self._struct(level) for level in range(self.levels)]
         opening = f"static void step{self.name}({parameters}) {{"
         return "\n".join([*structs, opening, indented(lines), "}", ""])

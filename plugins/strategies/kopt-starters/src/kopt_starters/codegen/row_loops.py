@@ -27,7 +27,7 @@ class RowLoops(Loops):
 
     def lines(self) -> Iterator[str]:
         """Yield the function's body."""
-        yield f"each<{self.sharing}>({self.step.rows}, [&](int64_t k) {{"
+        yield f"each<{self.sharing}>({self.step.rows_text}, [&](int64_t k) {{"
         for level in range(self.levels):
             yield indented(self._sweep(level))
             for name, text in self.read_states(level, f"level{level}"):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from kopt.model.candidate import Candidate, Knob
+    from kopt_starters.codegen.leading import Leading
     from kopt_starters.graph import Graph
 
 
@@ -54,13 +55,31 @@ def named(names: Sequence[str]) -> list[str]:
     return found
 
 
-def shapes_hold(graph: Graph) -> Iterator[str]:
-    """Yield conditions that tensors are of the shapes that the graph has."""
+def shapes_hold(graph: Graph, leading: Leading | None = None) -> Iterator[str]:
+    """Yield conditions that tensors are of the shapes that the graph has.
+
+    Those that have a leading axis may have less of it, and all the same.
+    """
+    first = leading_extent(graph, leading)
     for argument in graph.arguments:
-        if argument.tensor is not None:
-            [name] = named([argument.name])
-            yield f"{name}.ndim == {len(argument.tensor.shape)}"
-            yield from (f"{name}.shape[{d}] == {n}" for d, n in enumerate(argument.tensor.shape))
+        if argument.tensor is None:
+            continue
+        [name] = named([argument.name])
+        led = leading is not None and argument.name in leading.names
+        yield f"{name}.ndim == {len(argument.tensor.shape)}"
+        for dim, extent in enumerate(argument.tensor.shape):
+            if dim or not led:
+                yield f"{name}.shape[{dim}] == {extent}"
+            elif f"{name}.shape[0]" == first:
+                yield f"{first} <= {extent}"
+            else:
+                yield f"{name}.shape[0] == {first}"
+
+
+def leading_extent(graph: Graph, leading: Leading | None) -> str:
+    """Return the expression of the leading extent; empty where there is none."""
+    led = (a.name for a in graph.arguments if a.tensor and leading and a.name in leading.names)
+    return next((f"{named([name])[0]}.shape[0]" for name in led), "")
 
 
 def scalars_hold(graph: Graph, handed: Collection[str] = ()) -> Iterator[str]:

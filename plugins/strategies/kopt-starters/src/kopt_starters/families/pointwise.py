@@ -239,7 +239,7 @@ def rows_of(plan: Plan) -> Step:
     writer.value(plan.result, plan.places)
     kept = [axis for group in outer for axis in group]
     return Step(plan.graph, plan.result, plan.places, kept, list(last), loads=list(plan.loads),
-                scalars=writer.used, leading=plan.leading)  # fmt: skip
+                scalars=writer.used, leading=plan.leading if kept else None)  # fmt: skip
 
 
 def _rows_source(plan: Plan) -> str:

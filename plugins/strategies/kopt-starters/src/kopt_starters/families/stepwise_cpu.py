@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING
 
 from kopt_starters.codegen.column_loops import ColumnLoops
 from kopt_starters.codegen.lanes import InLanes
+from kopt_starters.codegen.leading import EXTENT
 from kopt_starters.codegen.row_loops import RowLoops
 from kopt_starters.codegen.writer import identifier
-from kopt_starters.families.filling_cpu import filled_cpp, named, scalars_hold, shapes_hold
+from kopt_starters.families.filling_cpu import (
+    filled_cpp,
+    leading_extent,
+    named,
+    scalars_hold,
+    shapes_hold,
+)
 from kopt_starters.rendering import text
 
 if TYPE_CHECKING:
@@ -29,9 +36,11 @@ def stepwise(
 ) -> Candidate:
     """Return a kernel file of steps, each with whether all threads share its rows or columns.
 
-    What a step makes for those after it lies in a buffer of the entry. Raises NotCoveredError.
+    What a step makes for those after it lies in a buffer of the entry. Where all steps keep a leading
+    axis, the kernel holds for less of it. Raises NotCoveredError.
     """
-    lanes = InLanes()
+    lanes, leading = InLanes(), steps[0][0].leading
+    extent = leading_extent(graph, leading)
     functions, calls, buffers = [], [], []
     for number, (step, shared) in enumerate(steps):
         rowwise = step.rowwise or not step.reductions
@@ -41,10 +50,12 @@ def stepwise(
         to = "out"
         if number < len(steps) - 1:
             to = f"{identifier(step.result.name)}_ptr"
-            size = f"{step.result.elements} * sizeof(float)"
+            count = step.result.elements
+            size = f"{leading.count(count) if leading else count} * sizeof(float)"
             calls.append(f"float* const {to} = (float*)malloc({size});")
             buffers.append(to)
         given = [*loops.arguments, to, *(f"all((float){name})" for name in loops.scalars)]
+        given += [EXTENT] if leading else []
         calls.append(f"step{number}({', '.join(given)});")
     calls += [f"free({name});" for name in buffers]
     tensors = _read(graph, [step for step, _ in steps])
@@ -54,9 +65,10 @@ def stepwise(
     out = "int64_t" if steps[-1][0].result.dtype == "int64" else "float"
     parameters = [f"const float* {name}_ptr" for name in names]
     parameters += [f"{out}* out", *(f"double {name}" for name in scalars)]
+    parameters += [f"int64_t {EXTENT}"] if leading else []
     return filled_cpp(
-        "stepwise.cpp", entry, idea, [*names, "out", *handed],
-        [*shapes_hold(graph), *scalars_hold(graph, handed)], knobs,
+        "stepwise.cpp", entry, idea, [*names, "out", *handed, *([extent] if leading else [])],
+        [*shapes_hold(graph, leading), *scalars_hold(graph, handed)], knobs,
         functions=f"{text('functions.cpp')}\n{lanes.functions()}", steps="\n".join(functions),
         parameters=", ".join(parameters), calls="\n".join(f"    {line}" for line in calls),
     )  # fmt: skip
