@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kopt import env
+from kopt.errors import ConfigError
 from kopt.settings import SETTINGS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -101,6 +102,34 @@ def test_compiler_caches_can_be_shared(tmp_path: Path) -> None:
     given = env.candidate_environment(tmp_path / "home", tmp_path / "cache")
     assert Path(given["TRITON_CACHE_DIR"]) == tmp_path / "cache" / "triton"
     assert Path(given["HOME"]) == tmp_path / "home"
+
+
+def test_a_compiler_that_takes_no_spaces_gets_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.compile does not quote the paths that it hands to g++."""
+    made = env.candidate_environment(tmp_path / "home", tmp_path / "my cache")
+    assert made["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "home" / ".cache" / "inductor")
+    assert made["TRITON_CACHE_DIR"] == str(tmp_path / "my cache" / "triton")
+    assert env.plain_temporary() is None
+    spaced = tmp_path / "my files"
+    spaced.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(spaced))
+    found = env.plain_temporary()
+    assert found is not None
+    assert " " not in str(found)
+
+
+def test_a_cache_folder_that_cannot_be_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KOPT_CACHE_DIR", str(tmp_path / "new" / "cache"))
+    assert env.made_cache_folder().is_dir()
+    (tmp_path / "file").write_text("in the way")
+    for place in ("file/cache", "file"):
+        monkeypatch.setenv("KOPT_CACHE_DIR", str(tmp_path / place))
+        with pytest.raises(ConfigError, match=r"cannot be made: .*; set KOPT_CACHE_DIR to"):
+            env.made_cache_folder()
 
 
 def test_processes_beside_each_other_share_the_cpus_for_compilers(

@@ -6,9 +6,12 @@ import ast
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kopt.errors import ProblemError
 from kopt.formats.native import problem_from_toml
@@ -74,6 +77,25 @@ def test_the_guides_have_code(root: Path) -> None:
     assert len(blocks(guides / "write-a-strategy.md", "python")) == 2
     assert blocks(guides / "write-a-strategy.md", "toml")
     assert blocks(root / "docs" / "tutorial" / "first-run.md", "cpp")
+
+
+@pytest.mark.slow
+def test_the_tutorials_kernel_is_what_the_tutorial_says(root: Path, tmp_path: Path) -> None:
+    page = root / "docs" / "tutorial" / "first-run.md"
+    folder = tmp_path / "rms_norm"
+    folder.mkdir()
+    (folder / "problem.toml").write_text(blocks(page, "toml")[0][1])
+    (folder / "reference.py").write_text(blocks(page, "python")[0][1])
+    (kernel,) = (text for _, text in blocks(page, "cpp") if "extern" in text)
+    single = kernel.replace("double sum", "float sum").replace("double(in[i])", "in[i]")
+    assert kernel.count("double") == 2 and "double" not in single
+    for source, code, said in ((kernel, 0, "correct"), (single, 1, "constant rows: out0: 3")):
+        (tmp_path / "mine.cpp").write_text(source)
+        done = subprocess.run(
+            [sys.executable, "-m", "kopt", "verify", str(folder), str(tmp_path / "mine.cpp"),
+             "--device", "cpu"], capture_output=True, text=True, check=False, cwd=tmp_path,
+        )  # fmt: skip
+        assert (done.returncode, said in " ".join(done.stdout.split())) == (code, True), done.stdout
 
 
 def test_the_strategy_of_the_guide_proposes(root: Path) -> None:

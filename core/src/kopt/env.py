@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import site
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import platformdirs
+
+from kopt.errors import ConfigError
 
 PREFIX = "KOPT_"
 
@@ -48,6 +51,8 @@ _PASSED = frozenset({
 _PASSED_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "TRITON_", "OMP_")
 # A candidate must neither read nor fill the user's own caches, nor have its kernels replaced.
 _KEPT_BACK = re.compile(r"^TRITON_.*(CACHE|HOME|DUMP|OVERRIDE)|^CUDA_CACHE_PATH$")
+_SPACE = re.compile(r"\s")
+_OTHER_CACHE = "set KOPT_CACHE_DIR to a folder that can be written"
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
@@ -74,6 +79,30 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("kopt", appauthor=False))
 
 
+def made_cache_folder() -> Path:
+    """Return the cache folder, made where it was not there. Raises ConfigError."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise ConfigError(f"the cache folder cannot be made: {error}; {_OTHER_CACHE}") from error
+    if not writable:
+        raise ConfigError(f"the cache folder {folder} cannot be written; {_OTHER_CACHE}")
+    return folder
+
+
+def plain_temporary() -> Path | None:
+    """Return a folder for temporary files without white space in its path; None: the usual one.
+
+    torch.compile calls its compiler with paths that it does not quote.
+    """
+    if not _SPACE.search(tempfile.gettempdir()):
+        return None
+    places = (Path(place) for place in ("/tmp", "/var/tmp"))
+    return next((place for place in places if os.access(place, os.W_OK | os.X_OK)), None)
+
+
 def cuda_homes() -> tuple[str, ...]:
     """Return the folders that are named as CUDA's, the most telling first."""
     named = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
@@ -90,16 +119,18 @@ def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, st
 
     Only variables on a list pass, and none whose name tells of a secret. Home and temporary files
     lie below ``home`` (its folders are made here). Compiler caches lie below ``cache`` where it is
-    given, so that later processes find them, else below ``home`` too.
+    given, so that later processes find them, else below ``home`` too; torch.compile's does as well
+    where ``cache`` has white space in its path (see ``plain_temporary``).
     """
     passed = {name: value for name, value in os.environ.items() if _may_pass(name)}
     if site.ENABLE_USER_SITE:
         # HOME moves, and with it the place where packages installed with --user are looked for.
         passed.setdefault("PYTHONUSERBASE", site.getuserbase())
     kept = home / ".cache" if cache is None else cache
+    plain = home / ".cache" if _SPACE.search(str(kept.absolute())) else kept
     folders = {
         "HOME": home, "TMPDIR": home / "tmp", "XDG_CACHE_HOME": home / ".cache",
-        "TRITON_CACHE_DIR": kept / "triton", "TORCHINDUCTOR_CACHE_DIR": kept / "inductor",
+        "TRITON_CACHE_DIR": kept / "triton", "TORCHINDUCTOR_CACHE_DIR": plain / "inductor",
         "CUPY_CACHE_DIR": kept / "cupy", "CUDA_CACHE_PATH": kept / "cuda",
     }  # fmt: skip
     for folder in folders.values():

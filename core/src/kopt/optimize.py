@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kopt.config import Settings, resolve, run_config
-from kopt.env import cache_folder, settings_from_environment
+from kopt.env import made_cache_folder, settings_from_environment
 from kopt.errors import (
     ConfigError,
     KoptError,
@@ -59,6 +59,7 @@ def optimize(
     problem: Problem | str | Path | Callable[..., Any],
     inputs: Sequence[Any] | Mapping[str, Any] | None = None,
     *,
+    mutates: Sequence[str] = (),
     backend: str | None = None,
     strategies: Sequence[Named] | None = None,
     search: Named | None = None,
@@ -77,6 +78,7 @@ def optimize(
 
     :param problem: a problem, the path of one, or a function of tensors (then ``inputs`` gives one
         example of each argument, in order or by name).
+    :param mutates: names of the tensors that such a function changes in place.
     :param options: ``"role.name"`` to plugin options, as ``{"search.beam": {"width": 2}}``.
     Raises KoptError for wrong input; a candidate's failure is part of the run.
     """
@@ -96,19 +98,27 @@ def optimize(
     if search is not None and not isinstance(search, str):
         update["search"] = "instance"
     settings = settings.model_copy(update=update)
-    chosen = as_problem(problem, inputs)
+    chosen = as_problem(problem, inputs, mutates)
     return start(chosen, settings, budget=budget, instances=instances, reporter=reporter)
 
 
 def as_problem(
     problem: Problem | str | Path | Callable[..., Any],
     inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    mutates: Sequence[str] = (),
 ) -> Problem:
     """Return the problem that a path, a function with example inputs, or a problem means."""
+    if mutates and isinstance(problem, Problem | str | Path):
+        raise ProblemError("mutates is for a function; a problem says itself what it changes")
     if isinstance(problem, Problem):
         return problem
     if isinstance(problem, str | Path):
         return load_problem(problem)
+    if not callable(problem):
+        raise ProblemError(
+            f"{problem!r} is no problem: give the path of one, a kopt.Problem, or a function with "
+            "inputs"
+        )
     if inputs is None:
         raise ProblemError(
             "kopt.optimize(function) needs inputs: one example of each argument, as "
@@ -116,7 +126,7 @@ def as_problem(
         )
     from kopt.formats.pickled import problem_from_function
 
-    return problem_from_function(problem, inputs)
+    return problem_from_function(problem, inputs, mutates=mutates)
 
 
 def load_problem(path: str | Path) -> Problem:
@@ -265,7 +275,7 @@ def judge_settings(
     return JudgeSettings(
         problem=state.problem, device=config.device, architecture=architecture,
         judge_plugins=(*reference, *hooks.references("verifier")),
-        candidate_plugins=tuple(backends), language=_language(config.backend), cache=cache_folder() / "builds",
+        candidate_plugins=tuple(backends), language=_language(config.backend), cache=made_cache_folder() / "builds",
         locks=default_locks(), build_workers=config.build_workers or usable_cpus(),
         build_seconds=config.build_seconds, run_seconds=config.run_seconds, seed=config.seed,
         fastest=state.opening.fastest if state.opening else None,

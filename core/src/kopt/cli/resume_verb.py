@@ -9,7 +9,9 @@ import typer
 from kopt.cli.options import AsJson, RunsDir, Verb, runs_root
 
 RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run's id, the beginning of it, its path, or 'last'.")
+    str, typer.Argument(
+        metavar="RUN", help="A run's id, the beginning of it, its path, or 'last' (the default)."
+    ),
 ]
 
 
@@ -18,7 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command("resume", cls=Verb)(resume)
 
 
-def resume(run: RunName, runs_dir: RunsDir = None, as_json: AsJson = False) -> int:
+def resume(run: RunName = "last", runs_dir: RunsDir = None, as_json: AsJson = False) -> int:
     """Go on with a run that was interrupted or killed; its budgets carry over."""
     from kopt.cli.finishing import show_run
     from kopt.cli.progress import ProgressReporter

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from kopt.env import candidate_environment
+from kopt.env import candidate_environment, plain_temporary
 from kopt.errors import CandidateError, WorkerError
 from kopt.model.record import Record
 from kopt.model.verification import Status
@@ -59,7 +59,7 @@ class CandidateProcess:
     def _start(
         self, cache: Path, memory_limit: int, environment: Mapping[str, str], wrapper: Sequence[str]
     ) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="kopt-candidate-"))
+        self.home = Path(tempfile.mkdtemp(prefix="kopt-candidate-", dir=plain_temporary()))
         # Without a name: a candidate could put a pipe or a link in the place of a named file.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
         ours, theirs = socket.socketpair()

@@ -16,7 +16,7 @@ from kopt.testing import records
 from kopt.worker.binding import BoundTensor, default_arguments, names_of
 from kopt.worker.candidate import WorkerContext
 from kopt_cpp import CppBackend
-from kopt_cpp.binding import c_arguments, check_required
+from kopt_cpp.binding import c_arguments, check_count, check_required, parameters_of
 
 BODY = '#include <cstdint>\nextern "C" void scale(const float* x, float* out, int64_t n) {\n'
 BODY += "    for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i];\n}\n"
@@ -199,3 +199,31 @@ def test_a_tensor_with_gaps_is_refused_unless_a_stride_of_it_is_passed():
     assert caught.value.status is Status.UNSUPPORTED
     assert len(c_arguments(["x", "out", "x.stride[1]"], names, {})) == 3
     assert len(c_arguments(["out", "x.shape[0]"], names, {})) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "parameters"),
+    [
+        (BODY, ["const float* x", "float* out", "int64_t n"]),
+        ('extern "C" void scale() {}', []),
+        ('extern "C" void scale(void) {}', []),
+        ('extern "C" int\nscale(\n  A<int, 3> a, // one, or\n  int (*f)(int, int) /* two, */) {}',
+         ["A<int, 3> a", "int (*f)(int, int)"]),
+        ('extern "C" __attribute__((noinline)) void scale(int n) {}', None),
+        ('extern "C" { void scale(int n) {} }', None),
+        ('#if A\nextern "C" void scale(int n) {}\n#else\nextern "C" void scale() {}\n#endif', None),
+        ('extern "C" void scaled(int n) {}', None),
+        ('// extern "C" void scale(int n)\nvoid scale(int n) {}', None),
+        ('extern "C" void scale(int n', None),
+    ],
+)  # fmt: skip
+def test_what_a_function_takes_is_read_where_it_is_plain(source, parameters):
+    assert parameters_of(source, "scale") == parameters
+
+
+@pytest.mark.parametrize("given", [["x", "out"], ["x", "out", "n", "n"], []])
+def test_another_number_of_arguments_is_told_before_it_runs(given):
+    with pytest.raises(CandidateError, match=r"takes 3 parameters \(const float\* x, .* is passed"):
+        check_count(BODY, "scale", given)
+    check_count(BODY, "scale", ["x", "out", "x.numel"])
+    check_count('extern "C" { void scale(int n) {} }', "scale", given)

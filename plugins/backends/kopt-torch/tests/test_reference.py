@@ -8,7 +8,14 @@ import torch
 import kopt
 from kopt.errors import ProblemError
 from kopt.formats.pickled import problem_from_function
-from kopt.model.problem import InputSpec, Operand, OperatorCall, Workload
+from kopt.model.problem import (
+    InputSpec,
+    Operand,
+    OperatorCall,
+    Problem,
+    ReferenceSource,
+    Workload,
+)
 from kopt.testing import problems
 from kopt_torch import TorchBackend
 from kopt_torch.reference import TorchReference
@@ -321,3 +328,58 @@ def test_memory_is_told_from_shapes_before_any_is_taken(opened, problem):
 def test_where_shapes_do_not_tell_nothing_is_refused(opened):
     reference = opened("def f(x):\n    return x * float(x.max() > 100)")
     assert reference.signature.first.memory_bytes == 0
+
+
+# --- files that draw their own inputs ---
+
+DRAWN = """
+import sys
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return BODY
+
+def get_inputs():
+    return [GIVEN]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def drawn_by_file(body="torch.relu(x)", given="torch.rand(32, 24)"):
+    source = ReferenceSource(
+        kind="kernelbench", source=DRAWN.replace("BODY", body).replace("GIVEN", given),
+        entry="Model", filename="noisy.py",
+    )  # fmt: skip
+    return Problem(name="noisy", format="kernelbench", reference=source)
+
+
+@pytest.mark.parametrize(
+    "body", ["torch.relu(x) + 0.05 * torch.randn_like(x)", "x + torch.rand(1)", "torch.bernoulli(x)"]
+)
+def test_noise_from_the_generator_that_draws_the_inputs_is_refused(body):
+    with pytest.raises(ProblemError, match="draws random numbers|different results on the same"):
+        TorchReference(drawn_by_file(body), "cpu")
+
+
+def test_a_generator_of_its_own_is_no_noise():
+    body = "x + torch.rand(x.shape, generator=torch.Generator().manual_seed(3))"
+    TorchReference(drawn_by_file(body), "cpu").close()
+
+
+@pytest.mark.parametrize(
+    ("body", "given", "message"),
+    [
+        ("x", "torch.rand(3).view(4)", r"get_inputs\(\) of problem 'noisy' raised RuntimeError: "),
+        ("x", "sys.exit(3)", r"get_inputs\(\) of problem 'noisy' raised SystemExit: 3"),
+        ("x", "torch.rand(3)[7]", r"raised IndexError: .* \(noisy.py, line 11\)"),
+        ("x.view(5)", "torch.rand(3)", r"the reference of .* raised RuntimeError: .* \(noisy.py, line 8\)"),
+        ("sys.exit(4)", "torch.rand(3)", r"the reference of .* raised SystemExit: 4 \(noisy.py, line 8\)"),
+    ],
+)  # fmt: skip
+def test_what_a_file_raises_is_the_problems(body, given, message):
+    with pytest.raises(ProblemError, match=message):
+        TorchReference(drawn_by_file(body, given), "cpu")

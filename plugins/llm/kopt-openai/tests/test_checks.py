@@ -59,6 +59,11 @@ def test_openai_itself_without_a_key_or_a_model(monkeypatch):
     assert row.state == "warn" and "OPENAI_API_KEY" in row.fix
     [row] = rows(model="gpt-5")
     assert row.state == "fail" and "OPENAI_API_KEY" in row.detail
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    row, *_ = rows()  # a run could ask nothing, and no resumed one can be told a model
+    assert (row.name, row.state) == ("model", "fail") and "openai.model=NAME" in row.fix
+    row, *_ = rows(models={"code": "gpt-5"})
+    assert (row.name, row.state) == ("model", "warn")
 
 
 def test_the_proxy_is_what_has_to_be_there(server):

@@ -19,7 +19,7 @@ from kopt.model.verification import Status
 from kopt.runs.binaries import binary_id, launch_id
 from kopt.worker.binding import default_arguments, names_of
 from kopt_cpp import headers
-from kopt_cpp.binding import c_arguments, check_required
+from kopt_cpp.binding import c_arguments, check_count, check_required
 from kopt_cpp.compiler import Compiler, compile_shared, find_compiler
 from kopt_cpp.listing import SOURCE, assembly, sizes
 from kopt_cpp.symbols import foreign_symbols
@@ -175,6 +175,7 @@ class CppExecutable:
         requires = self._candidate.settings.get("requires", [])
         check_required(requires, {**self._candidate.chosen, **names})
         arguments = c_arguments(expressions, names, self._candidate.chosen)
+        check_count(self._candidate.source, self._candidate.entry, expressions)
         return CppCall(self._function, arguments, call, memory)
 
     def synchronize(self) -> None:

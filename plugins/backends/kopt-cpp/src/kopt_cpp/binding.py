@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any
 
 from kopt.errors import CandidateError, ExpressionError
@@ -48,6 +49,42 @@ def _c_value(text: str, names: dict[str, Any]) -> Any:
         Status.PARSE_ERROR,
         f"arguments in the kopt header: {text!r} is {value!r}, neither tensor, integer nor float",
     )
+
+
+def check_count(source: str, entry: str, expressions: list[str]) -> None:
+    """Raise CandidateError (PARSE_ERROR) where a function takes more or fewer than it is passed.
+
+    A foreign call would pass whatever lies there. Where the source does not tell, nothing is said.
+    """
+    parameters = parameters_of(source, entry)
+    if parameters is None or len(parameters) == len(expressions):
+        return
+    raise CandidateError(
+        Status.PARSE_ERROR,
+        f"{entry} takes {len(parameters)} parameters ({', '.join(parameters) or 'none'}), and is "
+        f"passed {len(expressions)}: {', '.join(expressions) or 'none'}; write what they are into "
+        "the kopt header: arguments = [...]",
+    )
+
+
+def parameters_of(source: str, entry: str) -> list[str] | None:
+    """Return the parameters in the one definition of an ``extern "C"`` function; None: not found.
+
+    So it is where a macro or a block of declarations stands in between, or there are several.
+    """
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
+    found = list(re.finditer(rf'extern\s+"C"\s+[\w\s*]*?\b{re.escape(entry)}\s*\(', code))
+    if len(found) != 1:
+        return None
+    depth, start, parts = 1, found[0].end(), []
+    for at in range(start, len(code)):
+        depth += (code[at] in "([{<") - (code[at] in ")]}>")
+        if depth == 0 or (depth == 1 and code[at] == ","):
+            parts.append(" ".join(code[start:at].split()))
+            start = at + 1
+        if depth == 0:
+            return [] if parts in ([""], ["void"]) else parts
+    return None
 
 
 def check_required(conditions: list[str], names: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from kopt.errors import ProblemError
 from kopt.model.expressions import evaluate
 from kopt_torch.domains import Domain, infer, look_at
 from kopt_torch.sharp import SHARPER, randomised, sharpened, within_bounds
+from kopt_torch.source import as_problem_error
 from kopt_torch.tensors import DTYPES
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def _from_file(problem: Problem, function: ReferenceFunction, seed: int) -> Draw
     if function.get_inputs is None:
         raise ProblemError(f"problem {problem.name!r} names no inputs and has no get_inputs()")
     torch.manual_seed(seed)
-    with torch.device(function.device):
+    with torch.device(function.device), as_problem_error(problem, "get_inputs()"):
         values = list(function.get_inputs())
     values = [v.to(function.device) if isinstance(v, torch.Tensor) else v for v in values]
     names = function.parameter_names()

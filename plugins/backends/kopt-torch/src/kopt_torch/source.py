@@ -7,6 +7,7 @@ import contextlib
 import copy
 import inspect
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ class ReferenceFunction:
         self.init: list[Any] = []
         self._module: torch.nn.Module | None = None
         self._double: torch.nn.Module | None = None
-        with _as_problem_error(problem):
+        with as_problem_error(problem):
             self._load()
 
     def _load(self) -> None:
@@ -85,7 +86,7 @@ class ReferenceFunction:
         self, arguments: list[Any], keywords: Mapping[str, Any], state: dict[str, torch.Tensor]
     ) -> Any:
         """Run it as the user does."""
-        with torch.no_grad(), _as_problem_error(self._problem):
+        with torch.no_grad(), as_problem_error(self._problem):
             if self._module is None:
                 return self._function(*arguments, **keywords)
             return functional_call(self._module, state, tuple(arguments), dict(keywords))
@@ -96,7 +97,7 @@ class ReferenceFunction:
         """Run it with every floating tensor in float64, casts inside it included."""
         from kopt_torch.float64 import Float64Mode, widened
 
-        with torch.no_grad(), _as_problem_error(self._problem), _double_default(), Float64Mode():
+        with torch.no_grad(), as_problem_error(self._problem), _double_default(), Float64Mode():
             args, kwargs = widened(arguments), widened(dict(keywords))
             if self._module is None:
                 return self._function(*args, **kwargs)
@@ -117,7 +118,8 @@ def _double_default() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _as_problem_error(problem: Problem) -> Iterator[None]:
+def as_problem_error(problem: Problem, what: str = "the reference") -> Iterator[None]:
+    """Raise ProblemError for what a user's code raises; ``what`` of a problem it is."""
     try:
         yield
     except ProblemError:
@@ -127,7 +129,16 @@ def _as_problem_error(problem: Problem) -> Iterator[None]:
             f"problem {problem.name!r} does not fit this device's memory: {error}; use a smaller "
             "workload"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ProblemError(
-            f"the reference of problem {problem.name!r} raised {type(error).__name__}: {error}"
+            f"{what} of problem {problem.name!r} raised {type(error).__name__}: {error}"
+            f"{_where(error, problem)}"
         ) from error
+
+
+def _where(error: BaseException, problem: Problem) -> str:
+    """Return the line of the user's file that raised, for the end of a sentence; empty: none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    name = problem.reference.filename
+    lines = [frame.lineno for frame in frames if Path(frame.filename).name == Path(name).name]
+    return f" ({name}, line {lines[-1]})" if lines else ""

@@ -31,7 +31,8 @@ def checks(options: Options, endpoint: Endpoint) -> Iterator[Check]:
         yield _no_key(options, endpoint)
         return
     if hosted and not (options.model and all(options.models.values())):
-        yield Check(name="model", state="warn", detail="none is named",
+        some = bool(options.model or options.models)
+        yield Check(name="model", state="warn" if some else "fail", detail=f"none is named, and {endpoint.shown} has many",
                     fix="name one, as -o llm.openai.model=NAME")  # fmt: skip
     yield _reachable(endpoint)
 
