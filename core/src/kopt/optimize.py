@@ -139,7 +139,9 @@ def load_problem(path: str | Path) -> Problem:
         names = ", ".join(info.name for info in installed("format"))
         raise ProblemError(
             f"{place}: no installed format knows it (asked: {names}); a native problem is a folder "
-            "with problem.toml, a KernelBench file has Model, get_inputs and get_init_inputs"
+            "with problem.toml, a KernelBench file has Model, get_inputs and get_init_inputs; from "
+            f"a function, `kopt init {place.name if place.suffix == '.py' else 'FILE'}:FUNCTION` "
+            "makes a problem"
         )
     return problem
 

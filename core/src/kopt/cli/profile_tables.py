@@ -33,7 +33,8 @@ _LIMITED = (
 def put_profiled(found: Profiled, *, everything: bool) -> None:
     """Print what was found out about one kernel: metrics, position, diagnosis."""
     evaluation = found.evaluation
-    put(f"on {escape(found.device.name)}: {evaluation.status}")
+    looked = " at the depth of a search; `kopt verify` looks at more" if not evaluation.detail else ""
+    put(f"on {escape(found.device.name)}: {evaluation.status}{looked}")
     if evaluation.detail:
         put(escape(evaluation.detail))
     for profile in found.profiles:

@@ -181,6 +181,15 @@ def load_kernel(path: Path, *, language: str | None = None) -> Candidate:
     """Read a kernel file. Raises KernelFileError."""
     try:
         source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise KernelFileError(f"cannot read {path}: {error}") from error
-    return parse_kernel(source, language or language_of(path, source))
+    except FileNotFoundError:
+        raise KernelFileError(f"{path}: no such file; give the file of a kernel") from None
+    except OSError as error:
+        raise KernelFileError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise KernelFileError(
+            f"{path} is no text (byte {error.start} is not UTF-8); give a kernel's source file"
+        ) from error
+    try:
+        return parse_kernel(source, language or language_of(path, source))
+    except KernelFileError as error:
+        raise KernelFileError(f"{path}: {error}") from error

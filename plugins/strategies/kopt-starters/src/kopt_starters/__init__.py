@@ -94,7 +94,10 @@ class Starters:
         if graph is None:
             return "the operators of the reference could not be followed"
         if target.language != "triton":
-            return f"most kernels are in triton; the README of kopt-starters lists those in {target.language}"
+            return (
+                f"most kernels are in triton; the README of kopt-starters lists those in {target.language}"
+                + (", which are for float32" if target.language == "cpp" else "")
+            )
         names = unmatched(graph, self._asked(), target)
         if names:
             return f"not known: {', '.join(names)}"
