@@ -33,7 +33,9 @@ _LIMITED = (
 def put_profiled(found: Profiled, *, everything: bool) -> None:
     """Print what was found out about one kernel: metrics, position, diagnosis."""
     evaluation = found.evaluation
-    looked = " at the depth of a search; `kopt verify` looks at more" if not evaluation.detail else ""
+    looked = (
+        " at the depth of a search; `kopt verify` looks at more" if not evaluation.detail else ""
+    )
     put(f"on {escape(found.device.name)}: {evaluation.status}{looked}")
     if evaluation.detail:
         put(escape(evaluation.detail))

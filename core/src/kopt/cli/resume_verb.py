@@ -9,7 +9,8 @@ import typer
 from kopt.cli.options import AsJson, RunsDir, Verb, runs_root
 
 RunName = Annotated[
-    str, typer.Argument(
+    str,
+    typer.Argument(
         metavar="RUN", help="A run's id, the beginning of it, its path, or 'last' (the default)."
     ),
 ]

@@ -358,7 +358,8 @@ def drawn_by_file(body="torch.relu(x)", given="torch.rand(32, 24)"):
 
 
 @pytest.mark.parametrize(
-    "body", ["torch.relu(x) + 0.05 * torch.randn_like(x)", "x + torch.rand(1)", "torch.bernoulli(x)"]
+    "body",
+    ["torch.relu(x) + 0.05 * torch.randn_like(x)", "x + torch.rand(1)", "torch.bernoulli(x)"],
 )
 def test_noise_from_the_generator_that_draws_the_inputs_is_refused(body):
     with pytest.raises(ProblemError, match=r"draws random numbers|different results on the same"):
