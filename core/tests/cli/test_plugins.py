@@ -87,7 +87,7 @@ def test_check_keeps_each_failure_to_its_row(capsys: pytest.CaptureFixture[str])
     assert found["raises"] == ("broken", "kopt_check raised OSError: no driver")
     assert found["misspelt"][0] == "broken"
     assert "did you mean 'kopt_check'" in found["misspelt"][1]
-    assert found["needy"][0] == "unavailable"
+    assert found["needy"][0] == "needs options"
     assert found["needy"][1].startswith("model: Field required")
     assert found["exits"][0] == "broken"
     assert found["exits"][1].startswith("failed to import: SystemExit: 3")
@@ -100,6 +100,20 @@ def test_check_keeps_each_failure_to_its_row(capsys: pytest.CaptureFixture[str])
 def test_configured_options_are_used(capsys: pytest.CaptureFixture[str]) -> None:
     show_plugins(None, check=True, as_json=True, options={"backend.needy": {"model": "m"}})
     assert rows(capsys)["kopt-needy:needy"]["status"] == "ready"
+    show_plugins(None, check=True, as_json=True, options={"backend.needy": {"modle": "m"}})
+    assert rows(capsys)["kopt-needy:needy"]["status"] == "unavailable"
+
+
+def test_to_need_options_is_no_fault(
+    distributions: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A replay needs its recordings named: a full installation is in order all the same."""
+    distributions.hide_others()
+    distributions.add(
+        "kopt-needy", plugins={"llm.needy": "needy_mod:Ready"}, modules={"needy_mod": NEEDY}
+    )
+    assert show_plugins("llm", check=True, as_json=False) == 0
+    assert "needs options" in capsys.readouterr().out
 
 
 def test_all_ready_is_success(distributions: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,11 +20,13 @@ from kopt.plugins.catalog import PluginInfo, conflicts, installed
 if TYPE_CHECKING:
     from kopt.model.check import Check
 
-PluginStatus = Literal["installed", "ready", "unavailable", "incompatible", "conflict", "broken"]
+PluginStatus = Literal[
+    "installed", "ready", "needs options", "unavailable", "incompatible", "conflict", "broken"
+]
 
 COLUMNS = ("ROLE", "NAME", "DISTRIBUTION", "STATUS", "DETAIL")
 
-_STYLES = {"ready": "green", "installed": "none", "unavailable": "yellow"}
+_STYLES = {"ready": "green", "installed": "none", "needs options": "none", "unavailable": "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def show_plugins(
     """Print the plugins of ``role``, or all, to standard output; return the exit code.
 
     Without ``check`` no plugin is imported. With it each is loaded, bound and asked whether it
-    can work here; the code is 1 if any is not ready.
+    can work here; the code is 1 if any is not ready, and does not merely need options.
 
     :param options: by ``role.name``, as configured; used where a plugin is loaded.
     Raises UnknownPluginError for an unknown role.
@@ -70,7 +72,7 @@ def show_plugins(
         print_json({"schema": 1, "plugins": [asdict(row) for row in rows]})
     else:
         _print_table(rows)
-    return int(check and any(row.status != "ready" for row in rows))
+    return int(check and any(row.status not in ("ready", "needs options") for row in rows))
 
 
 def _listed(infos: Sequence[PluginInfo]) -> list[PluginRow]:
@@ -97,7 +99,10 @@ def _checked(row: PluginRow, info: PluginInfo, options: Mapping[str, object]) ->
         # What a plugin prints while it is imported must not end up in the table or the JSON.
         with contextlib.redirect_stdout(sys.stderr):
             status, detail = _probe(info, options)
-    except (PluginUnavailableError, PluginOptionsError) as error:
+    except PluginOptionsError as error:
+        status = "unavailable" if options else "needs options"
+        detail = _without_label(error, info)
+    except PluginUnavailableError as error:
         status, detail = "unavailable", _without_label(error, info)
     except PluginIncompatibleError as error:
         status, detail = "incompatible", _without_label(error, info)
