@@ -37,3 +37,19 @@ def test_the_first_condition_that_does_not_hold_is_named():
 def test_what_is_not_allowed(text):
     with pytest.raises(ExpressionError):
         unmet([text], NAMES)
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("x.numel()", "write 'x.numel', without brackets"),
+        ("x.shape(0)", "write 'x.shape', without brackets"),
+        ("lin.weight", "write 'lin_weight'"),
+        ("x.size", "of a tensor there are itemsize, ndim, numel, shape, stride"),
+        ("ceil(n)", "functions are cdiv, max, min, next_pow2, prod"),
+        ("len(x)", "functions are "),
+    ],
+)
+def test_what_is_not_allowed_is_told_with_what_is(text: str, instead: str) -> None:
+    with pytest.raises(ExpressionError, match=f"not allowed here; {instead}"):
+        evaluate(text, {"x": 1, "n": 2, "lin_weight": 3})

@@ -89,4 +89,20 @@ def _truth(node: ast.expr, names: Mapping[str, Any]) -> bool:
         case ast.BoolOp():
             joined = all if isinstance(node.op, ast.And) else any
             return joined(_value(each, names) for each in node.values)
-    raise ExpressionError(f"{ast.unparse(node)!r} is not allowed here")
+    raise ExpressionError(f"{ast.unparse(node)!r} is not allowed here{_instead(node, names)}")
+
+
+def _instead(node: ast.expr, names: Mapping[str, Any]) -> str:
+    """Return what to write instead, for the end of a sentence; empty: nobody knows."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)) if name in _ATTRIBUTES:
+            assert isinstance(node.func, ast.Attribute)
+            return f"; write {ast.unparse(node.func)!r}, without brackets"
+        case ast.Attribute():
+            joined = ast.unparse(node).replace(".", "_")
+            if joined in names:  # a parameter of a module
+                return f"; write {joined!r}"
+            return f"; of a tensor there are {', '.join(sorted(_ATTRIBUTES))}"
+        case ast.Call():
+            return f"; functions are {', '.join(sorted(_CALLS))}"
+    return ""
