@@ -99,13 +99,17 @@ def test_a_paused_run_says_what_it_waits_for(
     print_run(run_of("interrupted", reason=waiting))
     assert f"\n{waiting}\n" in capsys.readouterr().out
     print_run(run_of("interrupted", reason="interrupted; go on with `kopt resume`"))
-    assert capsys.readouterr().out.count("interrupted; go on") == 1
+    assert capsys.readouterr().out.count("go on with") == 1
 
 
 def test_a_run_without_a_right_kernel_says_where_to_look(run_of: Make) -> None:
     run = run_of("not-improved")
     assert verdict(run).endswith(f"kopt show {run.id}")
-    assert "kopt resume" in verdict(run_of("interrupted"))
+    interrupted = run_of("interrupted")
+    assert interrupted.trials
+    assert f"is not confirmed yet (kopt show {interrupted.id}); go on" in verdict(interrupted)
+    early = interrupted.model_copy(update={"trials": {}})
+    assert verdict(early) == f"It was interrupted; go on with: kopt resume {interrupted.id}"
     assert "kopt plugins" in verdict(run_of("failed"))
 
 

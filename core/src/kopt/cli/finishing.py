@@ -59,7 +59,8 @@ def verdict(run: Run) -> str:
     if run.status == "running":
         return "It is still running, in another process."
     if run.status == "interrupted":
-        return f"It was interrupted; go on with: kopt resume {run.id}"
+        found = f"what it found is not confirmed yet (kopt show {run.id}); " if run.trials else ""
+        return f"It was interrupted; {found}go on with: kopt resume {run.id}"
     if run.status == "failed":
         return (
             "No kernel was tried. Other strategies may know this problem, and another backend may "
