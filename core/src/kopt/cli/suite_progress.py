@@ -52,6 +52,8 @@ def said(row: Row) -> str:
     """Return a row's outcome in words."""
     if row.chosen is None:
         return f"failed: {gist(row.reason)}"
+    if row.verdict == "baseline" and not row.count:
+        return f"nothing was tried, and {row.chosen.name} is kept ({gist(row.reason)})"
     if row.verdict == "baseline":
         return f"nothing faster than {row.chosen.name}, which is kept"
     best = row.speedup["best"]
