@@ -80,22 +80,19 @@ def test_the_guides_have_code(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_tutorials_kernel_is_what_the_tutorial_says(root: Path, tmp_path: Path) -> None:
+def test_the_tutorials_kernel_is_correct(root: Path, tmp_path: Path) -> None:
     page = root / "docs" / "tutorial" / "first-run.md"
     folder = tmp_path / "rms_norm"
     folder.mkdir()
     (folder / "problem.toml").write_text(blocks(page, "toml")[0][1])
     (folder / "reference.py").write_text(blocks(page, "python")[0][1])
     (kernel,) = (text for _, text in blocks(page, "cpp") if "extern" in text)
-    single = kernel.replace("double sum", "float sum").replace("double(in[i])", "in[i]")
-    assert kernel.count("double") == 2 and "double" not in single
-    for source, code, said in ((kernel, 0, "correct"), (single, 1, "constant rows: out0: 3")):
-        (tmp_path / "mine.cpp").write_text(source)
-        done = subprocess.run(
-            [sys.executable, "-m", "kopt", "verify", str(folder), str(tmp_path / "mine.cpp"),
-             "--device", "cpu"], capture_output=True, text=True, check=False, cwd=tmp_path,
-        )  # fmt: skip
-        assert (done.returncode, said in " ".join(done.stdout.split())) == (code, True), done.stdout
+    (tmp_path / "mine.cpp").write_text(kernel)
+    done = subprocess.run(
+        [sys.executable, "-m", "kopt", "verify", str(folder), str(tmp_path / "mine.cpp"),
+         "--device", "cpu"], capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split()[0]) == (0, "correct"), done.stdout
 
 
 def test_the_strategy_of_the_guide_proposes(root: Path) -> None:

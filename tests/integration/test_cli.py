@@ -263,7 +263,7 @@ def test_a_broken_reference_is_a_usage_error_and_leaves_no_run(home: Path, kopt:
     done = kopt("optimize", "raises", *QUICK, "--runs-dir", "none")
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr.splitlines()[-1] == (
-        "kopt: the reference of problem 'raises' raised ValueError: [no]"
+        "kopt: the reference of problem 'raises' raised ValueError: [no] (reference.py, line 2)"
     )
     assert kopt("show", "--runs-dir", "none").stdout.startswith("no runs here")
 
