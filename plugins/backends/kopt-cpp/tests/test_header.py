@@ -215,6 +215,9 @@ def test_a_tensor_with_gaps_is_refused_unless_a_stride_of_it_is_passed():
         ('extern "C" void scaled(int n) {}', None),
         ('// extern "C" void scale(int n)\nvoid scale(int n) {}', None),
         ('extern "C" void scale(int n', None),
+        ('#define ALL int n, int m\nextern "C" void scale(ALL) {}', None),
+        ('extern "C" void scale(float* x, REST) {}', None),
+        ('extern "C" void scale(float* x,\n#ifdef LONG\nint n, int m\n#else\nint n\n#endif\n) {}', None),
     ],
 )  # fmt: skip
 def test_what_a_function_takes_is_read_where_it_is_plain(source, parameters):

@@ -70,7 +70,8 @@ def check_count(source: str, entry: str, expressions: list[str]) -> None:
 def parameters_of(source: str, entry: str) -> list[str] | None:
     """Return the parameters in the one definition of an ``extern "C"`` function; None: not found.
 
-    So it is where a macro or a block of declarations stands in between, or there are several.
+    So it is where a macro, a directive or a block of declarations stands in between, where a parameter
+    is a single word (a macro may stand for several), or where there are several definitions.
     """
     code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
     found = list(re.finditer(rf'extern\s+"C"\s+[\w\s*]*?\b{re.escape(entry)}\s*\(', code))
@@ -83,8 +84,13 @@ def parameters_of(source: str, entry: str) -> list[str] | None:
             parts.append(" ".join(code[start:at].split()))
             start = at + 1
         if depth == 0:
-            return [] if parts in ([""], ["void"]) else parts
-    return None
+            break
+    if depth:
+        return None
+    if parts in ([""], ["void"]):
+        return []
+    unsure = any(re.fullmatch(r"\w*", part) or "#" in part for part in parts)
+    return None if unsure else parts
 
 
 def check_required(conditions: list[str], names: dict[str, Any]) -> None:
