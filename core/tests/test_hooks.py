@@ -27,6 +27,7 @@ from kopt.errors import (
 )
 from kopt.hooks import Hooks, Proposed
 from kopt.model.completion import Completion, CompletionRequest, Message
+from kopt.model.reference import Alone
 from kopt.plugins.isolation import FAILURES_TO_RETIRE, PluginFailure
 
 # Stand-ins for arguments that no plugin below looks at.
@@ -329,7 +330,7 @@ def test_answers_of_build_and_verify_pass_through(error: KoptError) -> None:
 def test_answers_of_opening_and_loading_pass_through() -> None:
     for error in (ProblemError("bad"), DeviceError("no GPU")):
         with pytest.raises(type(error)):
-            hooks_of("backend", Builder(error=error)).kopt_open_reference(ANY, "cuda")
+            hooks_of("backend", Builder(error=error)).kopt_open_reference(ANY, "cuda", Alone())
     with pytest.raises(ProblemError, match="bad"):
         hooks_of("format", Format(ProblemError("bad"))).kopt_load_problem(Path())
 
@@ -364,7 +365,7 @@ def test_a_failed_backend_is_named_unless_another_answers() -> None:
     with pytest.raises(WorkerError, match=r"failed in kopt_build: KeyError: 'arch'; report it"):
         hooks.kopt_build(ANY, candidate(), ANY)
     with pytest.raises(WorkerError, match="no trustworthy answer to kopt_open_reference"):
-        hooks.kopt_open_reference(ANY, "cpu")
+        hooks.kopt_open_reference(ANY, "cpu", Alone())
     hooks = hooks_of("backend", Builder(error=KeyError("arch")), Builder("built"))
     assert build(hooks) == "built"
     assert len(hooks.failures) == 1

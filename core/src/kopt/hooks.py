@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kopt.model.history import History
     from kopt.model.probe import Probe
     from kopt.model.problem import Signature
-    from kopt.model.reference import InputSet, Reference
+    from kopt.model.reference import InputSet, Reference, Room
     from kopt.model.run import Run
     from kopt.model.trial import Trial
     from kopt.model.values import CallClaim
@@ -125,9 +125,10 @@ class Hooks(IsolatedCalls):
         """Return the first executor's evaluator; None: local processes."""
         return self._first("kopt_submit", _as_is, {"problem": problem, "device": device})
 
-    def kopt_open_reference(self, problem: Problem, device: str) -> Reference | None:
+    def kopt_open_reference(self, problem: Problem, device: str, room: Room) -> Reference | None:
         """Return the problem made runnable by the first backend that can."""
-        return self._first("kopt_open_reference", _as_is, {"problem": problem, "device": device})
+        arguments = {"problem": problem, "device": device, "room": room}
+        return self._first("kopt_open_reference", _as_is, arguments)
 
     def kopt_baselines(self, problem: Problem, device: str) -> list[Candidate]:
         """Return every backend's baselines."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kopt.model.oracle import OracleReport
     from kopt.model.probe import Probe
     from kopt.model.problem import Problem, Signature
-    from kopt.model.reference import InputSet, Reference
+    from kopt.model.reference import InputSet, Reference, Room
     from kopt.model.run import Run
     from kopt.model.trial import Trial
     from kopt.model.values import CallClaim
@@ -73,10 +73,11 @@ def kopt_submit(problem: Problem, device: str) -> Evaluator | None:
 
 
 @hookspec(firstresult=True)
-def kopt_open_reference(problem: Problem, device: str) -> Reference | None:
+def kopt_open_reference(problem: Problem, device: str, room: Room) -> Reference | None:
     """Make a problem runnable (role ``backend``; first result). Called in the judge process.
 
     :param device: ``cpu`` or ``cuda``.
+    :param room: reserves memory, so that problems beside each other find enough.
     Return None where the reference is of a framework that this backend does not know. Raise
     ProblemError where the reference or its inputs fail.
     """

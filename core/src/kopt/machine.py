@@ -105,6 +105,13 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
+def memory_bytes(device: DeviceKind) -> int:
+    """Return how much memory the first GPU that CUDA sees, or this machine, has; 0: not known."""
+    if device == "cpu":
+        return int(psutil.virtual_memory().total)
+    return int(_of_first_gpu("memory.total") or 0) << 20
+
+
 def candidate_memory_limit(device: DeviceKind) -> int:
     """Return the cap on a candidate process's private memory in bytes (0 with CUDA: no cap).
 

@@ -11,6 +11,24 @@ from kopt.model.problem import Problem, Signature
 from kopt.model.values import CallSpec
 
 
+class Room(Protocol):
+    """Memory of a device that is reserved by name before it is taken."""
+
+    def reserve(self, nbytes: int) -> None:
+        """Wait until others leave ``nbytes``, for some minutes at most; from then on it is taken.
+
+        For whatever comes of the problem: what was reserved before makes way.
+        """
+        ...
+
+
+class Alone:
+    """A room in which nobody waits."""
+
+    def reserve(self, nbytes: int) -> None:
+        """Return at once."""
+
+
 class SharedSegment(Protocol):
     """Judge-owned memory that a candidate process can map."""
 

@@ -15,6 +15,7 @@ from kopt.model.candidate import Candidate
 from kopt.model.device import DeviceKind
 from kopt.model.evaluation import Build
 from kopt.model.problem import Problem
+from kopt.model.reference import Alone
 from kopt.testing.bench import SECONDS, CandidateBench
 from kopt.worker.process import CandidateProcess
 from kopt.worker.settings import PluginRef
@@ -41,7 +42,7 @@ class Trials:
 
         :param run_seconds: deadline of one launch.
         """
-        reference = Hooks.load(list(backends)).kopt_open_reference(problem, device)
+        reference = Hooks.load(list(backends)).kopt_open_reference(problem, device, Alone())
         if reference is None:
             raise ProblemError(f"no backend opens {problem.name!r}; install kopt-torch")
         self.reference = reference

@@ -27,6 +27,7 @@ from kopt.worker.ahead import TargetBuild
 from kopt.worker.baselines import BaselineBench
 from kopt.worker.compiling import AheadCompiler
 from kopt.worker.device_lock import DeviceLock, device_of_lock
+from kopt.worker.device_room import DeviceRoom
 from kopt.worker.pool import ProcessPool, ProcessRecipe
 from kopt.worker.probing import Probing
 from kopt.worker.process import CandidateProcess
@@ -67,10 +68,14 @@ class Judge:
         self._prestarted = replace(unopened, purpose=BASELINES).start() if timing else None
         self._pool.prestart()
         self._hooks = Hooks.load(list(settings.judge_plugins))
-        self._lock = DeviceLock(settings.locks, device_of_lock(settings.device))
+        device = device_of_lock(settings.device)
+        self._lock = DeviceLock(settings.locks, device)
         self._hooks.kopt_warm_up("reference")  # before the lock: others measure meanwhile
+        self._room = DeviceRoom(settings.locks, device, self._lock)
         with self._lock.working():
-            reference = self._hooks.kopt_open_reference(settings.problem, settings.device)
+            reference = self._hooks.kopt_open_reference(
+                settings.problem, settings.device, self._room
+            )
         if reference is None:
             raise ProblemError(
                 f"no backend of this run can run the reference of problem {settings.problem.name!r}"

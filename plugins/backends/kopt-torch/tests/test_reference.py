@@ -16,6 +16,7 @@ from kopt.model.problem import (
     ReferenceSource,
     Workload,
 )
+from kopt.model.reference import Alone
 from kopt.testing import problems
 from kopt_torch import TorchBackend
 from kopt_torch.reference import TorchReference
@@ -83,12 +84,28 @@ def test_another_kind_is_left_to_other_backends(problem):
     known = problem("def f(x):\n    return x")
     foreign = known.reference.model_copy(update={"kind": "of another framework"})
     assert (
-        backend.kopt_open_reference(known.model_copy(update={"reference": foreign}), "cpu") is None
+        backend.kopt_open_reference(known.model_copy(update={"reference": foreign}), "cpu", Alone())
+        is None
     )
     assert (
         list(backend.kopt_baselines(known.model_copy(update={"reference": foreign}), "cpu")) == []
     )
-    assert isinstance(backend.kopt_open_reference(known, "cpu"), TorchReference)
+    assert isinstance(backend.kopt_open_reference(known, "cpu", Alone()), TorchReference)
+
+
+def test_memory_is_reserved_once_before_any_is_taken(problem):
+    """Once: who asks for more while it holds some could wait for another that does so too."""
+    asked: list[int] = []
+
+    class Ledger:
+        def reserve(self, nbytes: int) -> None:
+            asked.append(nbytes)
+
+    known = problem("def f(x):\n    return x + 1")
+    reference = TorchBackend(TorchBackend.Options()).kopt_open_reference(known, "cpu", Ledger())
+    assert reference is not None
+    most = max(each.memory_bytes for each in reference.signature.workloads.values())
+    assert asked == [2 * most] and most > 0
 
 
 # --- what is wrong with a reference is said before any candidate is judged ---

@@ -10,6 +10,7 @@ import torch
 from kopt.hooks import Hooks
 from kopt.model.oracle import OracleFinding, OracleReport
 from kopt.model.problem import InputSpec, Problem
+from kopt.model.reference import Alone
 from kopt.optimize import load_problem
 from kopt.testing.problems import function_problem, row_sum, vector_add
 from kopt_verify import Verify
@@ -50,7 +51,7 @@ def report_on(problem: Problem) -> OracleReport:
     hooks = Hooks.load(
         [("backend", "kopt-torch:torch", {}), ("verifier", "kopt-verify:verify", {})]
     )
-    reference = hooks.kopt_open_reference(problem, "cpu")
+    reference = hooks.kopt_open_reference(problem, "cpu", Alone())
     assert reference is not None
     report = hooks.kopt_test_oracle(reference)
     reference.close()
@@ -153,7 +154,7 @@ def test_what_usual_inputs_let_through_has_the_reference_sharpened(tmp_path):
     )
     source = "def products(x):\n    return x.cumprod(-1)\n"
     problem = function_problem(source, "products", (InputSpec(name="x", shape=(16, 1000)),))
-    reference = hooks.kopt_open_reference(problem, "cpu")
+    reference = hooks.kopt_open_reference(problem, "cpu", Alone())
     assert reference is not None and reference.distributions == ("native", "signed")
     report = hooks.kopt_test_oracle(reference)
     assert report is not None and not report.survivors
@@ -230,7 +231,7 @@ def test_arguments_are_as_they_were_afterwards():
         "def add_(x, y):\n    x += y\n    return x.sum(-1)\n", "add_",
         tuple(InputSpec(name=name, shape=(8, 8), dtype="float32") for name in "xy"), mutates=("x",),
     )  # fmt: skip
-    reference = hooks.kopt_open_reference(problem, "cpu")
+    reference = hooks.kopt_open_reference(problem, "cpu", Alone())
     assert reference is not None
     inputs = reference.inputs("default", 3)
     x, zero = inputs.tensors["x"].clone(), torch.zeros(8, 8)

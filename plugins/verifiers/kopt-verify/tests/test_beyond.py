@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopt.model.kernel_file import parse_kernel
-from kopt.model.problem import InputSpec, Problem, ReferenceSource
+from kopt.model.problem import (
+    ArgumentInfo,
+    InputSpec,
+    Problem,
+    ReferenceSource,
+    TensorInfo,
+    WorkloadSignature,
+)
 from kopt.model.verification import Status
 from kopt.testing.problems import function_problem
 from kopt_verify import Verify
@@ -20,6 +27,7 @@ from kopt_verify.beyond import (
     elements_at,
     primes,
     resizings,
+    room_for_primes,
     small_extents,
 )
 from kopt_verify.shapes import changes, check_shapes
@@ -396,6 +404,40 @@ def test_primes_are_made_smaller_until_they_fit(extents, most):
         assert max(small.values()) < 20, "nothing smaller is left"
     order = sorted(extents, key=lambda name: (extents[name], name))
     assert [small[name] for name in order] == sorted(small.values())
+
+
+def test_other_extents_of_a_large_problem_are_small(open_trials, monkeypatch):
+    """They had as many elements as the problem's own: looks at 8 GB took 70 GB and seconds each."""
+    monkeypatch.setattr("kopt_verify.beyond._MOST_ELEMENTS", {"cpu": 1 << 12})
+    monkeypatch.setattr("kopt_verify.beyond._MOST_FEWER", {"cpu": 1 << 12})
+    problem = Problem(name="cubes", format="kernelbench", reference=CUBES)
+    opened = open_trials(problem)
+    reference, name = opened.reference, problem.workloads[0].name
+    signature, now = reference.signature.workloads[name], reference.extents(name)
+    assert elements(reference, name) > 1 << 16
+    trial = opened.of(parse_kernel("def kernel_function(x):\n    return x\n", "torch"))
+    found = [change.extents for change in changes(trial, name) if change.layout == "contiguous"]
+    assert len(found) >= 3
+    assert all(elements_at(signature, now, each) <= 1 << 14 for each in found)
+
+
+@given(st.integers(1, 1 << 30), st.integers(1, 1 << 40))
+def test_looks_have_as_little_room_as_primes_fit_in(enough, total):
+    tensor = TensorInfo(name="x", dtype="float32", shape=(16, 1000, 64))
+    argument = ArgumentInfo(name="x", kind="tensor", tensor=tensor)
+    signature = WorkloadSignature(
+        arguments=(argument,), outputs=(tensor,), structure="tensor", compulsory_bytes=8
+    )
+    extents = {"16": 16, "1000": 1000}
+
+    def needs(most):
+        found = primes(extents, lambda changed: elements_at(signature, extents, changed) <= most)
+        return elements_at(signature, extents, found)
+
+    most = room_for_primes(signature, extents, enough=enough, total=total)
+    assert enough <= most <= max(enough, total)
+    if enough < most < total:
+        assert needs(most) <= most and needs(most // 4) > most // 4
 
 
 LARGE = function_problem(

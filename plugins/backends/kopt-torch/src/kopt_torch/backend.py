@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kopt.model.device import Device, DeviceKind
     from kopt.model.executable import BuildContext, Executable
     from kopt.model.problem import Problem
-    from kopt.model.reference import Reference
+    from kopt.model.reference import Reference, Room
 
 _KINDS = {"function", "kernelbench", "pickled"}
 
@@ -57,13 +57,13 @@ class TorchBackend:
         return [Check(name="torch", state="warn", detail=detail, fix=fix)]
 
     @kopt.hookimpl
-    def kopt_open_reference(self, problem: Problem, device: str) -> Reference | None:
+    def kopt_open_reference(self, problem: Problem, device: str, room: Room) -> Reference | None:
         """Make the problem runnable in this (the judge's) process."""
         if problem.reference.kind not in _KINDS:
             return None
         from kopt_torch.reference import TorchReference
 
-        return TorchReference(problem, "cuda" if device == "cuda" else "cpu")
+        return TorchReference(problem, "cuda" if device == "cuda" else "cpu", room)
 
     @kopt.hookimpl
     def kopt_measure_device(self, device: str) -> Device | None:

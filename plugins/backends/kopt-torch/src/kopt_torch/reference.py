@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
     from kopt.model.device import DeviceKind
     from kopt.model.problem import Problem, Workload, WorkloadSignature
-    from kopt.model.reference import Change, InputSet
+    from kopt.model.reference import Change, InputSet, Room
 
+_ROOM = 2
+"""What judge, baselines and candidate take together, by what judging takes at least: two sets of inputs
+to time on, one to verify on, and one that is being drawn."""
 _NOTHING: Mapping[str, Any] = {}
 _MOST_INFINITE = 0.5
 """Part of the results that may be infinite on changed inputs which are still of use."""
@@ -39,14 +42,19 @@ _MOST_INFINITE = 0.5
 class TorchReference:
     """See kopt.model.reference.Reference."""
 
-    def __init__(self, problem: Problem, kind: DeviceKind) -> None:
+    def __init__(self, problem: Problem, kind: DeviceKind, room: Room | None = None) -> None:
         apply_precision(problem)
         self.problem = problem
         self.device = machine.find_device(kind)
         self._function = ReferenceFunction(problem, kind)
         self._drawer = Drawer(problem, self._function)
         self._slices: dict[str, int] = {}
-        workloads = {w.name: self._signature(w) for w in problem.workloads}
+        needed = {w.name: memory_needed(problem, self._function, w) for w in problem.workloads}
+        for workload in problem.workloads:
+            check_memory(problem, workload, self.device, needed[workload.name])
+        if room is not None:
+            room.reserve(_ROOM * max(needed.values()))
+        workloads = {w.name: self._signature(w, needed[w.name]) for w in problem.workloads}
         self.signature = Signature(workloads=workloads)
         self._distributions = self._usable_distributions()
 
@@ -178,9 +186,7 @@ class TorchReference:
             return None
         return describe(self.problem, drawn, state, leaves, structure)
 
-    def _signature(self, workload: Workload) -> WorkloadSignature:
-        needed = memory_needed(self.problem, self._function, workload)
-        check_memory(self.problem, workload, self.device, needed)
+    def _signature(self, workload: Workload, needed: int) -> WorkloadSignature:
         drawn, state = self._draw(workload, 0, "native")
         operators = trace(self._function, drawn, state)
         leaves, structure = self._first_run(drawn, state)

@@ -248,6 +248,26 @@ def elements_at(
     return after + outputs * after // max(before, 1)
 
 
+def room_for_primes(
+    signature: WorkloadSignature, extents: Mapping[str, int], *, enough: int, total: int
+) -> int:
+    """Return how many elements looks at other extents may have: ``enough``, if primes fit there.
+
+    Extents that stay as they are (those of parameters) may leave too much for that. Then it is as
+    little more as does, at most ``total``, the workload's own.
+    """
+    most = enough
+    while most < total:
+
+        def fits(changed: dict[str, int], most: int = most) -> bool:
+            return elements_at(signature, extents, changed) <= most
+
+        if fits(primes(dict(extents), fits)):
+            return most
+        most *= 4
+    return max(enough, total)
+
+
 def primes(
     extents: dict[str, int], fits: Callable[[dict[str, int]], bool] = lambda changed: True
 ) -> dict[str, int]:

@@ -20,6 +20,7 @@ from kopt_verify.beyond import (
     fewer_first,
     most_elements,
     resizings,
+    room_for_primes,
     small_extents,
 )
 from kopt_verify.stages import StageFailedError
@@ -87,8 +88,9 @@ def changes(trial: Trial, workload: str) -> Iterator[Change]:
     extents = dict(list(changeable(reference, workload).items())[:_MOST_EXTENTS])
     signature = reference.signature.workloads[workload]
     total = elements(reference, workload)
-    most = max(most_elements(reference, workload), total)
-    room = most_elements(reference, workload) / max(total, 1)
+    enough = most_elements(reference, workload)
+    most = room_for_primes(signature, extents, enough=enough, total=total)
+    room = enough / max(total, 1)
     if extents:
         seen: list[dict[str, int]] = []
 
