@@ -86,3 +86,18 @@ def test_where_a_reference_convolves_in_tf32_it_may_be_so_at_other_shapes_too(op
         assert passed(coarse) is bool(tf32)
         assert not passed(rough[0])
         assert not passed([rounded_to_tf32(rounded_to_tf32(coarse[0]) * 1.001)])
+
+
+@pytest.mark.parametrize("piece", [1 << 26, 1000, 7])
+def test_arguments_rounded_otherwise_are_off_by_no_more_than_that(open_trials, monkeypatch, piece):
+    monkeypatch.setattr(module, "_PIECE", piece)
+    reference = open_trials(TOTAL).reference
+    with closing(reference.inputs("default", 3)) as inputs:
+        arguments, state = module._rounded_otherwise(reference, inputs, 5)
+        x = inputs.tensors["x"].double()
+        off = (arguments["x"] / x - 1.0).abs() / 2.0**-24
+        assert not state and arguments["x"].shape == x.shape
+        assert float(off.max()) <= 1.0 and float(off.mean()) > 0.4
+        assert len(off.unique()) > 1000, "each element by a part of its own"
+        other, _ = module._rounded_otherwise(reference, inputs, 6)
+        assert not other["x"].equal(arguments["x"])

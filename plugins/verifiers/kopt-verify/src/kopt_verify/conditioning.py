@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _FEW = 1000
 """Outputs of fewer elements: the reference's own error may be small by luck."""
 _MOST_ELEMENTS = 1 << 26
+_PIECE = 1 << 26
+"""Elements that are looked at together."""
 _DRAWS = 8
 """Ways of rounding for outputs of few elements: one alone may change them little, by luck."""
 
@@ -113,9 +115,12 @@ def _rounded_otherwise(
             continue
         generator = torch.Generator(device=tensor.device).manual_seed(1000 * seed + number)
         unit = 2.0**-53 if tensor.dtype == torch.float64 else 2.0**-24
-        noise = torch.rand(
-            tensor.shape, generator=generator, device=tensor.device, dtype=torch.float64
-        )
-        moved = tensor.double() * (1.0 + unit * (2.0 * noise - 1.0))
+        moved = torch.empty(tensor.shape, dtype=torch.float64, device=tensor.device)
+        moved.copy_(tensor)
+        for piece in moved.view(-1).split(_PIECE):  # nothing of the whole's size beside it
+            noise = torch.rand(
+                piece.shape, generator=generator, device=piece.device, dtype=torch.float64
+            )
+            piece.mul_(noise.mul_(2.0).sub_(1.0).mul_(unit).add_(1.0))
         changed[name in state][name] = moved
     return changed
