@@ -23,8 +23,12 @@ PAUSE_KERNEL = "spin_kernel"
 
 def behind_pause(
     steps: list[Callable[[], None]], first: int, launches: int, pause_ms: float
-) -> tuple[float, float]:
-    """Return device time of the launches and host time for queueing them, both in ms."""
+) -> tuple[float, float, bool]:
+    """Return device time of the launches, host time for queueing them, both in ms, and ``held``.
+
+    That is whether the pause outlasted the queueing. Where the queue is full the host waits for the
+    pause to end: then its time says nothing of the host, though it may be a little less than the pause.
+    """
     start, end = _Event(enable_timing=True), _Event(enable_timing=True)
     count, stream = len(steps), _current_stream()
     _synchronize()
@@ -35,8 +39,9 @@ def behind_pause(
         steps[index % count]()
     end.record(stream)
     queued_ms = (perf_counter() - begun) * 1e3
+    held = not start.query()
     _synchronize()
-    return float(start.elapsed_time(end)), queued_ms
+    return float(start.elapsed_time(end)), queued_ms, held
 
 
 def pause(milliseconds: float) -> None:

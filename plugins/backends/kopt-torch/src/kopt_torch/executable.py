@@ -134,8 +134,9 @@ class PythonExecutable:
         """
         pause_ms = max(_LEAST_PAUSE_MS, 1.5 * self._queue_ms * count)
         for _ in range(_TRIES):
-            part_ms, queued_ms = behind_pause(steps, first, count, pause_ms)
-            if queued_ms < pause_ms:
+            pause_ms = min(pause_ms, _MOST_PAUSE_MS)
+            part_ms, queued_ms, held = behind_pause(steps, first, count, pause_ms)
+            if held:
                 self._queue_ms = queued_ms / count
                 return part_ms
             pause_ms = 1.5 * queued_ms
@@ -150,6 +151,8 @@ def _on_gpu() -> bool:
 
 
 _LEAST_PAUSE_MS = 0.5
+_MOST_PAUSE_MS = 1000.0
+"""Where the host needs longer, fewer launches are queued behind a pause."""
 _TRIES = 2
 _MOST_QUEUED = 256
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
