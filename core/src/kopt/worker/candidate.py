@@ -10,7 +10,7 @@ import gc
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,18 @@ class WorkerContext:
     def scratch(self) -> Path:
         """Return a new empty folder."""
         return self._cache.scratch()
+
+
+class Alone:
+    """A call that lets go of what it gave before it is launched again: there is no room for both."""
+
+    def __init__(self, call: Any) -> None:
+        self._launch, self._drop, self.collect = call.launch, call.drop, call.collect
+
+    def launch(self) -> None:
+        """See kopt.model.executable.BoundCall."""
+        self._drop()
+        self._launch()
 
 
 class CandidateServer:
@@ -166,11 +178,11 @@ class CandidateServer:
                 trim()
         return {}
 
-    def _drop(self, but: Collection[int] = ()) -> None:
-        """Have calls let go of their results, but those of some."""
-        for call_id, (_, bound) in self._calls.items():
+    def _drop(self) -> None:
+        """Have calls let go of their results."""
+        for _, bound in self._calls.values():
             drop = getattr(bound, "drop", None)
-            if drop is not None and call_id not in but:
+            if drop is not None:
                 drop()
 
     def _bind(self, order: Reply, fds: list[int]) -> Reply:
@@ -244,10 +256,11 @@ class CandidateServer:
         launches = order["launches"]
         if not launches:
             return {"device_ms": None}
-        if order.get("alone"):
-            self._drop(but=order["calls"])
         executable = self._executables[bound[0][0]]
-        calls = [call for _, call in bound]
+        calls: list[BoundCall] = [call for _, call in bound]
+        if order.get("alone"):
+            self._drop()
+            calls = [call if getattr(call, "drop", None) is None else Alone(call) for call in calls]
         if order["device_clock"]:
             return {"device_ms": executable.device_ms(calls, launches)}
         steps = [call.launch for call in calls]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import weakref
 
 import pytest
+import torch
 
 from kopt.errors import CandidateError
 from kopt.model.kernel_file import parse_kernel
@@ -12,7 +14,7 @@ from kopt.model.problem import InputSpec, Workload
 from kopt.model.verification import Status
 from kopt.testing.problems import function_problem, vector_add
 from kopt.testing.verifier import HONEST, cpp_add, torch_add
-from kopt_verify import Verify
+from kopt_verify import Verify, stages
 from kopt_verify.verifier import STAGES
 
 LOOP = "for (int64_t i = 0; i < n; ++i)"
@@ -146,6 +148,29 @@ def test_differences_between_runs_within_bounds_are_accepted_and_said(judge):
     assert verdict.status is Status.CORRECT
     evidence = {stage.stage: stage.evidence for stage in verdict.stages}["poison"]
     assert evidence == "1 elements differ between two runs on the same inputs"
+
+
+@pytest.mark.parametrize(("ending", "kept"), [("", 0), ("if (calls % 2) out[7] *= 1.0000001f;", 2)])
+def test_copies_of_results_are_kept_where_runs_differ_only(judge, monkeypatch, ending, kept):
+    """They take as much memory as the results, while the oracle is at work."""
+    copies: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+    clone, accuracy = torch.Tensor.clone, stages._accuracy
+
+    def cloned(tensor):
+        copies.append(weakref.ref(copy := clone(tensor)))
+        return copy
+
+    def judged(trial, question, results):
+        monkeypatch.undo()
+        alive.append(sum(each() is not None for each in copies))
+        return accuracy(trial, question, results)
+
+    monkeypatch.setattr(torch.Tensor, "clone", cloned)
+    monkeypatch.setattr(stages, "_accuracy", judged)
+    body = f"static int calls = 0; ++calls; {LOOP} out[i] = x[i] + y[i];\n{ending}"
+    assert judge(cpp_add(body)).status is Status.CORRECT
+    assert alive == [kept]
 
 
 def test_differences_between_runs_beyond_bounds_are_wrong_whichever_run_has_them(judge):

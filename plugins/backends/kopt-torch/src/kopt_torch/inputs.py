@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _ENDS = 64
 """Elements at both ends of a tensor that are not changed alone."""
 _TRIES = 64
+_LARGE_BYTES = 1 << 28
 
 
 class TorchInputs:
@@ -65,6 +66,8 @@ class TorchInputs:
             structure=signature.structure,
         )  # fmt: skip
         self.state = {name: self._shared[name].tensor for name in state}
+        del drawn, state
+        self._give_back()
         self._sums = {name: checksum(shared.payload) for name, shared in self._shared.items()}
 
     def _share(self, name: str, value: Any) -> Value:
@@ -147,17 +150,26 @@ class TorchInputs:
 
     def restore(self) -> None:
         """Draw again from the same seed, into the same memory."""
-        drawn, state = self._draw(self.seed)
-        for name, value, _ in drawn.named():
-            self._refill(name, value)
-        for name, tensor in state.items():
-            self._refill(name, tensor)
+        self._draw_again()
+        self._give_back()
         for shared in [*self._shared.values(), *self._outputs]:
             shared.write_canaries()
         for name in self._perturbed:
             self._sums[name] = checksum(self._shared[name].payload)
         self._perturbed.clear()
         self._settle()
+
+    def _draw_again(self) -> None:
+        drawn, state = self._draw(self.seed)
+        for name, value, _ in drawn.named():
+            self._refill(name, value)
+        for name, tensor in state.items():
+            self._refill(name, tensor)
+
+    def _give_back(self) -> None:
+        """Return large memory that was drawn in: PyTorch would keep it from other processes."""
+        if self._device == "cuda" and sum(each.nbytes for each in self.segments) >= _LARGE_BYTES:
+            torch.cuda.empty_cache()
 
     def _settle(self) -> None:
         """Wait until what was written is there.

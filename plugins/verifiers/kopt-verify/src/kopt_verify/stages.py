@@ -95,22 +95,19 @@ def _answer(
     claim = trial.run(inputs)
     evidence["smoke"].append(smoke(claim, inputs))
     _untouched(trial, inputs)
-    runs: list[list[torch.Tensor] | None] = [[result for _, result in inputs.results]]
+    copies: list[list[torch.Tensor]] = []
     if poison or trial.problem.mutates:
-        first = [result.clone() for _, result in inputs.results]
-        runs = [first]
+        copies.append([result.clone() for _, result in inputs.results])
     if poison:
-        said, again = _poison(trial, inputs, first)
+        said, again = _poison(trial, inputs, copies[0])
         evidence["poison"].append(said)
-        # where both runs agree bit for bit, the second one's results need no copy
-        runs = (
-            [first, again]
-            if again or trial.problem.mutates
-            else [[result for _, result in inputs.results]]
-        )
+        if again:
+            copies.append(again)
+        elif not trial.problem.mutates:
+            copies.clear()  # both runs agree bit for bit: the second one's results are judged
     if trial.problem.mutates:
         inputs.restore()
-    for results in filter(None, runs):
+    for results in copies or [[result for _, result in inputs.results]]:
         found, ratio = _accuracy(trial, question, results)
         evidence["accuracy"].append(found)
         ratios += [] if ratio is None else [ratio]
