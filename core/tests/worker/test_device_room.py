@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kopt.model.device import Device
 from kopt.worker.device_lock import DeviceLock
-from kopt.worker.device_room import DeviceRoom
+from kopt.worker.device_room import DeviceRoom, _fits, _Request
 
 TOTAL = 1000
 DEVICE = Device(
@@ -98,7 +100,7 @@ def test_what_no_device_has_is_given_to_who_is_alone(tmp_path: Path) -> None:
     asker.end()
 
 
-def test_a_small_one_does_not_overtake_a_large_one(tmp_path: Path) -> None:
+def test_who_would_keep_a_large_one_waiting_does_not_overtake_it(tmp_path: Path) -> None:
     holder = Holder(tmp_path, 500)
     large = Asker(tmp_path, 900)
     assert not large.got.wait(0.5)
@@ -110,6 +112,40 @@ def test_a_small_one_does_not_overtake_a_large_one(tmp_path: Path) -> None:
     large.end()
     assert small.got.wait(10.0)
     small.end()
+
+
+def test_who_fits_beside_those_that_wait_does_not_wait_for_them(tmp_path: Path) -> None:
+    """A small problem waited minutes behind a large one that waited for another large one."""
+    holder = Holder(tmp_path, 500)
+    large = Asker(tmp_path, 700)
+    assert not large.got.wait(0.5)
+    small = [Asker(tmp_path, 100) for _ in range(2)]
+    assert all(each.got.wait(10.0) for each in small)
+    third = Asker(tmp_path, 100)
+    assert not third.got.wait(1.0), "beside the large one there are 950 - 900 left"
+    holder.kill()
+    assert large.got.wait(10.0)
+    assert not third.got.wait(0.5)
+    for each in small:
+        each.end()
+    assert third.got.wait(10.0)
+    large.end()
+    third.end()
+
+
+@given(st.lists(st.tuples(st.integers(1, 1200), st.booleans()), max_size=8), st.integers(1, 1200))
+def test_what_is_met_fits_and_the_first_who_waits_is_never_put_off(found, nbytes) -> None:
+    others = [_Request(place, size, holds) for place, (size, holds) in enumerate(found)]
+    met = _fits(len(others), nbytes, others, TOTAL)
+    held = sum(each.nbytes for each in others if each.holds)
+    if met:
+        assert held == 0 or held + nbytes <= TOTAL
+    waiting = [each for each in others if not each.holds]
+    if met and waiting:
+        later = [each for each in others if each.holds and each.place > waiting[0].place]
+        assert waiting[0].nbytes + sum(each.nbytes for each in later) + nbytes <= TOTAL
+    if not waiting:
+        assert met == (held == 0 or held + nbytes <= TOTAL)
 
 
 def test_nobody_waits_for_ever(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What runs beside each other on a device wait until it has the memory for one more."""
+"""What runs beside each other on a device waits until it has the memory for one more."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import fcntl
 import os
 import secrets
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from kopt.machine import memory_bytes
 from kopt.model.device import Device
@@ -17,14 +19,16 @@ _PATIENCE = 300.0
 """Seconds after which a process goes on all the same: what others reserved they may not use."""
 _POLL = 0.1
 _OTHERS = 0.05
-"""Part of the memory that is left to contexts and to processes that are none of kopt's."""
+"""Part of the memory that is left to processes that are none of kopt's."""
+_WAITS, _HOLDS = "waits", "holds"
 
 
 class DeviceRoom:
     """Reserves memory of a device, by name only, for as long as this process lives.
 
-    A reservation is a locked file, so that it ends with its process however that ends. One that asks
-    for more than there is gets it once nobody else has any. See kopt.model.reference.Room.
+    Each request is a locked file, so that it ends with its process however that ends. First come,
+    first served, but who fits beside all that came before and still wait does not wait for them. What
+    asks for more than there is gets it once nobody else has any. See kopt.model.reference.Room.
     """
 
     def __init__(
@@ -62,44 +66,72 @@ class DeviceRoom:
         with suppress(PermissionError):  # another user made it
             self._folder.chmod(0o1777)
         end = time.monotonic() + self._patience
-        # Who waits holds the gate: a large one is not overtaken by small ones for ever.
-        gate = _opened(self._folder / "gate")
+        with self._gate():
+            last = max((each.place for each in self._others()), default=0)
+            name = f"{last + 1}-{nbytes}-{secrets.token_hex(4)}"
+            path = self._folder / name
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._mine = (path, fd)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.pwrite(fd, _WAITS.encode(), 0)
+        while True:
+            with self._gate():
+                patient = time.monotonic() < end
+                if not patient or _fits(last + 1, nbytes, self._others(path), total):
+                    os.pwrite(fd, _HOLDS.encode(), 0)
+                    return
+            time.sleep(_POLL)
+
+    @contextmanager
+    def _gate(self) -> Iterator[None]:
+        """Look and take as one: nobody else does meanwhile."""
+        path = self._folder / "gate"
+        gate = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(gate, fcntl.LOCK_EX)
-            while (taken := self._taken()) and taken + nbytes > total and time.monotonic() < end:
-                time.sleep(_POLL)
-            path = self._folder / f"{os.getpid()}-{secrets.token_hex(4)}"
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            os.write(fd, str(nbytes).encode())
-            self._mine = (path, fd)
+            yield
         finally:
             os.close(gate)
 
-    def _taken(self) -> int:
-        """Return what living processes have reserved; what dead ones left behind is cleared away."""
-        return sum(map(_reserved, self._folder.glob("*-*")))
+    def _others(self, but: Path | None = None) -> list[_Request]:
+        """Return the requests of living processes; what dead ones left behind is cleared away."""
+        found = (_read(path) for path in self._folder.glob("*-*-*") if path != but)
+        return [each for each in found if each is not None]
 
 
-def _reserved(path: Path) -> int:
+class _Request(NamedTuple):
+    place: int
+    """In the order of asking."""
+    nbytes: int
+    holds: bool
+
+
+def _fits(place: int, nbytes: int, others: list[_Request], total: int) -> bool:
+    """Whether a request may be met: there is room, and nobody who came before waits longer for it."""
+    held = sum(each.nbytes for each in others if each.holds)
+    if held and held + nbytes > total:
+        return False
+    before = [each for each in others if not each.holds and each.place < place]
+    if not before:
+        return True
+    first = min(each.place for each in before)
+    overtook = sum(each.nbytes for each in others if each.holds and each.place > first)
+    return sum(each.nbytes for each in before) + overtook + nbytes <= total
+
+
+def _read(path: Path) -> _Request | None:
+    place, nbytes, _ = path.name.split("-")
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # given back since
-        return 0
+        return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return int(os.read(fd, 32) or b"0")
+        return _Request(int(place), int(nbytes), os.pread(fd, 16, 0) == _HOLDS.encode())
     else:
         with suppress(OSError):  # another user's, of whom only the file is left
             path.unlink()
-        return 0
+        return None
     finally:
         os.close(fd)
-
-
-def _opened(path: Path) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from kopt.model.problem import Problem, Workload, WorkloadSignature
     from kopt.model.reference import Change, InputSet, Room
 
-_ROOM = 2
-"""What judge, baselines and candidate take together, by what judging takes at least: two sets of inputs
-to time on, one to verify on, and one that is being drawn."""
+_ROOM = 1.5
+"""What judge, baselines and candidate take together, by what judging takes at least. They seldom take
+the most at the same time."""
+_CONTEXTS = {"cuda": 3 << 30}
+"""Bytes of a device that its contexts take in all processes of a run (0.5 to 0.6 GB each on an H200)."""
 _NOTHING: Mapping[str, Any] = {}
 _MOST_INFINITE = 0.5
 """Part of the results that may be infinite on changed inputs which are still of use."""
@@ -53,7 +55,7 @@ class TorchReference:
         for workload in problem.workloads:
             check_memory(problem, workload, self.device, needed[workload.name])
         if room is not None:
-            room.reserve(_ROOM * max(needed.values()))
+            room.reserve(int(_ROOM * max(needed.values())) + _CONTEXTS.get(kind, 0))
         workloads = {w.name: self._signature(w, needed[w.name]) for w in problem.workloads}
         self.signature = Signature(workloads=workloads)
         self._distributions = self._usable_distributions()
