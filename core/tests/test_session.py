@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -101,10 +102,11 @@ def run(
     search: Selects | None = None,
     strategy: Proposes | None = None,
     beside: tuple[str, ...] = (),
+    confirm: Literal["best", "faster"] = "best",
 ) -> Run:
     config = RunConfig(
         backend="cpp", beside=beside, strategies=("instance",), search="instance", verifiers=("none",),
-        device="cpu", budget=budget or Budget(), build_workers=2,
+        device="cpu", budget=budget or Budget(), build_workers=2, confirm=confirm,
     )  # fmt: skip
     made = RunFolder.create(folder, problems.vector_add(), config)
     hooks = Hooks.load(
@@ -136,6 +138,27 @@ def test_slower_ones_are_confirmed_only_where_that_may_help(tmp_path, speedups, 
     device = Device(speedups)
     assert run(tmp_path, device).status == status
     assert device.confirmed == confirmed
+
+
+@pytest.mark.parametrize(
+    ("speedups", "confirmed", "status", "words"),
+    [
+        ({1: (2.0, 1.9)}, [1], "improved", ""),
+        ({1: (1.0, 1.0)}, [1], "not-improved", ""),  # it could be faster
+        ({1: (0.9, 0.9)}, [], "not-improved", "was slower in the search, and is not confirmed"),
+        ({1: (2.0, 0.0), 2: (0.9, 0.9)}, [1], "not-improved", "not confirmed: wrong"),
+    ],
+)
+def test_what_was_slower_in_the_search_may_be_left_unconfirmed(
+    tmp_path, speedups, confirmed, status, words
+):
+    device = Device(speedups)
+    found = run(tmp_path, device, confirm="faster")
+    assert (found.status, device.confirmed) == (status, confirmed)
+    assert words in found.reason
+    assert (found.best is None) == (
+        (status == "not-improved" and confirmed != [1]) or "wrong" in words
+    )
 
 
 def test_an_opening_that_takes_all_the_time_still_leaves_a_first_look(tmp_path):

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kopt.config import Settings, resolve, run_config
 from kopt.env import made_cache_folder, settings_from_environment
@@ -71,6 +71,7 @@ def optimize(
     budget: Budget | None = None,
     seed: int | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
+    confirm: Literal["best", "faster"] = "best",
     runs_dir: str | Path | None = None,
     reporter: Reporter | None = None,
 ) -> Run:
@@ -80,6 +81,8 @@ def optimize(
         example of each argument, in order or by name).
     :param mutates: names of the tensors that such a function changes in place.
     :param options: ``"role.name"`` to plugin options, as ``{"search.beam": {"width": 2}}``.
+    :param confirm: ``faster`` leaves a best kernel that the search saw slower than a baseline
+        unconfirmed: it cannot win, and ``best`` of the run is None then.
     Raises KoptError for wrong input; a candidate's failure is part of the run.
     """
     instances = _instances(strategies, search, profilers, judges, llm)
@@ -99,7 +102,9 @@ def optimize(
         update["search"] = "instance"
     settings = settings.model_copy(update=update)
     chosen = as_problem(problem, inputs, mutates)
-    return start(chosen, settings, budget=budget, instances=instances, reporter=reporter)
+    return start(
+        chosen, settings, budget=budget, instances=instances, reporter=reporter, confirm=confirm
+    )
 
 
 def as_problem(
@@ -198,6 +203,7 @@ def start(
     budget: Budget | None = None,
     instances: Sequence[tuple[str, object]] = (),
     reporter: Reporter | None = None,
+    confirm: Literal["best", "faster"] = "best",
 ) -> Run:
     """Make a new run of a problem and see it through. Raises KoptError, then leaves no run."""
     asked = [_language(settings.backend)] if settings.backend else []
@@ -206,8 +212,7 @@ def start(
     refuse_untimeable(_language(backend), device)
     config = run_config(settings, device, backend, backends_beside(settings, device, backend))
     config = without_idle_options(config, settings.origins, named_plugins(config))
-    if budget is not None:
-        config = config.model_copy(update={"budget": budget})
+    config = config.model_copy(update={"confirm": confirm, "budget": budget or config.budget})
     hooks = load_hooks(config, named_plugins(config), instances)
     hooks.ensure_available()
     refuse_unmetered(hooks, config.budget)

@@ -236,6 +236,9 @@ class Session:
         for evaluation in self.history.ranked()[:_MOST_CONFIRMATIONS]:
             if first is not None and not _improved(evaluation):
                 break
+            if self._config.confirm == "faster" and _slower(evaluation):
+                slower = "; the fastest kernel was slower in the search, and is not confirmed"
+                return None, _unconfirmed(failed) if failed else slower
             self._reporter.confirming(evaluation.candidate)
             confirmed = self._evaluator.confirm(evaluation.candidate)
             self._write(Confirmed(evaluation=confirmed))
@@ -310,6 +313,14 @@ def _improved(evaluation: Evaluation) -> bool:
     """Whether it beats every baseline by more than the noise."""
     measurement = evaluation.measurement
     return measurement is not None and all(map(measurement.beats, measurement.speedup))
+
+
+def _slower(evaluation: Evaluation) -> bool:
+    """Whether the search saw a baseline beat it by more than the noise."""
+    measurement = evaluation.measurement
+    return measurement is not None and any(
+        interval.high < 1.0 - measurement.noise for interval in measurement.speedup.values()
+    )
 
 
 def _unconfirmed(failed: Sequence[Evaluation]) -> str:

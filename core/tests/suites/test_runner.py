@@ -16,11 +16,19 @@ from typing import Any
 import pytest
 
 from kopt.errors import ConfigError, ProblemError, RunStoreError
+from kopt.evaluator import Baseline, Opening
+from kopt.model.budget import Spend
+from kopt.model.candidate import Candidate
+from kopt.model.measurement import Measurement
+from kopt.model.run import RunConfig
+from kopt.runs.events import Confirmed, Entry, Evaluated, Opened
+from kopt.runs.state import state_of
 from kopt.runs.store import RunFolder
 from kopt.suites.problem import Suite
 from kopt.suites.records import SuiteRecord, SuiteSettings, read_suite
-from kopt.suites.runner import SuiteOutcome, run_suite, solve
-from kopt.testing.records import cpu, gpu
+from kopt.suites.runner import SuiteOutcome, _closest, run_suite, solve
+from kopt.testing.problems import vector_add, vector_add_signature
+from kopt.testing.records import BASELINE, cpu, failed, gpu, measured
 
 
 class Bench:
@@ -412,3 +420,28 @@ def test_what_lacked_memory_keeps_its_row_until_there_is_another(bench: Bench) -
     assert ids(bench.record) == ["1", "2", "3"]
     assert bench.record.rows[1].verdict == "failed"
     assert bench.record == outcome.record
+
+
+def test_what_came_closest_is_the_searchs_where_no_confirmation_says_otherwise() -> None:
+    candidates = [Candidate(source=f"{n}", language="cpp", entry="f") for n in range(3)]
+    opening = Opening(
+        device=cpu(), signature=vector_add_signature(), fastest=BASELINE, noise=0.01, copy_ms={},
+        baselines=(Baseline(name=BASELINE, candidate=candidates[0], evaluation=measured(candidates[0], 1.0)),),
+    )  # fmt: skip
+    events: list[Any] = [
+        Opened(opening=opening),
+        Evaluated(evaluation=measured(candidates[0], 0.5)),
+        Evaluated(evaluation=failed(candidates[1])),
+        Evaluated(evaluation=measured(candidates[2], 0.9)),
+    ]
+
+    def closest() -> Measurement | None:
+        entries = [Entry(seq=n, time=0.0, event=e, spend=Spend()) for n, e in enumerate(events)]
+        config = RunConfig(backend="cpp", strategies=(), search="beam", verifiers=(), device="cpu")
+        return _closest(state_of(vector_add(), config, entries))
+
+    assert closest() == measured(candidates[2], 0.9).measurement
+    events.append(Confirmed(evaluation=failed(candidates[2])))
+    assert closest() is None, "it was found wrong"
+    del events[1:]
+    assert closest() is None, "there was none"

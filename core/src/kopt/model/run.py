@@ -44,6 +44,9 @@ class RunConfig(Record):
     """Deadline of one build."""
     run_seconds: float = 60.0
     """Deadline of one launch or block of launches."""
+    confirm: Literal["best", "faster"] = "best"
+    """Whether the best kernel is confirmed in any case, or only where the search saw it faster than
+    every baseline, or could not tell."""
 
     @property
     def languages(self) -> tuple[str, ...]:

@@ -83,7 +83,8 @@ class Row(Record):
     baselines: dict[str, Measurement] = Field(default_factory=dict)
     failed_baselines: dict[str, str] = Field(default_factory=dict)
     measurement: Measurement | None = None
-    """Of the best kernel, chosen or not, with every sample of it and of the baselines beside it."""
+    """Of the best kernel, chosen or not, with every sample of it and of the baselines beside it. One
+    that was slower in the search is not confirmed: its protocol is ``search``."""
 
     @property
     def count(self) -> int:

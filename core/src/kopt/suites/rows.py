@@ -21,11 +21,19 @@ _SAME = Interval(median=1.0, low=1.0, high=1.0)
 _MOST = 1e308
 
 
-def row_of(problem: SuiteProblem, run: Run, signature: Signature | None, seconds: float) -> Row:
+def row_of(
+    problem: SuiteProblem,
+    run: Run,
+    signature: Signature | None,
+    seconds: float,
+    *,
+    closest: Measurement | None = None,
+) -> Row:
     """Return the row of a run that has ended.
 
     :param signature: what opening the problem taught; None where it was not opened.
     :param seconds: wall clock of this part.
+    :param closest: of the best kernel in the search, where none was confirmed.
     """
     improved = run.status == "improved" and run.best is not None
     verdict = "improved" if improved else "baseline" if run.baselines else "failed"
@@ -44,7 +52,7 @@ def row_of(problem: SuiteProblem, run: Run, signature: Signature | None, seconds
         stages=_stages(run) if improved else {},
         stage_seconds=_stage_seconds(run) if improved else {}, seconds=max(seconds, run.spend.seconds),
         trials=run.trials, baselines=run.baselines, failed_baselines=run.failed_baselines,
-        measurement=run.best.measurement if run.best else None,
+        measurement=run.best.measurement if run.best else closest,
     )  # fmt: skip
 
 

@@ -14,10 +14,13 @@ from typing import Protocol
 from kopt.errors import KoptError, RunStoreError
 from kopt.model.budget import Budget, Spend
 from kopt.model.device import Device
+from kopt.model.history import History
+from kopt.model.measurement import Measurement
 from kopt.model.problem import Problem
 from kopt.model.run import Run
 from kopt.optimize import optimize, resume
 from kopt.reporter import Reporter
+from kopt.runs.state import RunState
 from kopt.runs.store import RunFolder
 from kopt.suites.keeping import begun, continued, held, refuse_changed, with_plan, without
 from kopt.suites.preparing import device_here, settled
@@ -84,7 +87,8 @@ def solve(
         return resume(left, reporter)
     return optimize(
         problem, budget=Budget(seconds=settings.seconds, trials=settings.trials),
-        options=settings.options, runs_dir=runs, reporter=reporter, **settings.named,
+        options=settings.options, confirm="faster", runs_dir=runs, reporter=reporter,
+        **settings.named,
     )  # fmt: skip
 
 
@@ -194,13 +198,22 @@ def _outcome(
         run = _run(each, problem, place, record, told, solving)
         if run.status == "interrupted":
             return None
-        opening = RunFolder(run.folder).load().opening
+        state = RunFolder(run.folder).load()
+        signature = state.opening.signature if state.opening else None
         seconds = time.monotonic() - began
-        return row_of(each, run, opening.signature if opening else None, seconds)
+        return row_of(each, run, signature, seconds, closest=_closest(state))
     except KeyboardInterrupt:
         return None
     except Exception as error:  # noqa: BLE001 - whatever it is, the suite goes on
         return _failed(each, problem, error, record, time.monotonic() - began)
+
+
+def _closest(state: RunState) -> Measurement | None:
+    """Return what the search measured of its best kernel, where no confirmation says otherwise."""
+    if state.confirmed is not None or state.opening is None:
+        return None
+    best = History(state.evaluations, baseline=state.opening.fastest).best()
+    return best.measurement if best else None
 
 
 def _run(
