@@ -1,15 +1,17 @@
-"""Fixtures for the tests of core: distributions that exist only in a test's folder."""
+"""Fixtures for the tests of core: distributions and GPUs that exist only in a test's folder."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from kopt.machine import gpu_names
 
 
 class FakeDistributions:
@@ -67,3 +69,18 @@ def distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[F
     yield fake
     for module in fake.modules:
         sys.modules.pop(module, None)
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Put an nvidia-smi that runs a shell script in the place of the machine's."""
+
+    def write(script: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        gpu_names.cache_clear()
+
+    yield write
+    gpu_names.cache_clear()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -15,21 +14,6 @@ from kopt.machine import (
     refuse_untimeable,
     usable_cpus,
 )
-
-
-@pytest.fixture
-def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Put an nvidia-smi that runs a shell script in the place of the machine's."""
-
-    def write(script: str) -> None:
-        program = tmp_path / "nvidia-smi"
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-        gpu_names.cache_clear()
-
-    yield write
-    gpu_names.cache_clear()
 
 
 @pytest.fixture

@@ -109,9 +109,20 @@ def cuda_homes() -> tuple[str, ...]:
     return tuple(home for home in named if home)
 
 
+def visible_gpus() -> tuple[str, ...]:
+    """Return the GPUs of CUDA_VISIBLE_DEVICES, as the driver's tools name them; empty: all are."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return tuple(name.strip() for name in named if name.strip())
+
+
 def visible_gpu() -> str:
-    """Return the first GPU of CUDA_VISIBLE_DEVICES, as the driver's tools name one; empty: all are."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    """Return the first of ``visible_gpus``; empty: all are visible."""
+    return next(iter(visible_gpus()), "")
+
+
+def show_gpu(variables: Mapping[str, str]) -> None:
+    """Have this process, and those that it starts, see the GPUs that these variables name."""
+    os.environ.update(variables)
 
 
 def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, str]:

@@ -73,7 +73,13 @@ Option = Annotated[
     ),
 ]
 Jobs = Annotated[
-    int, typer.Option("--jobs", min=1, metavar="N", help="Problems at a time, on one device.")
+    int, typer.Option("--jobs", min=1, metavar="N", help="Problems at a time, on all devices.")
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus", metavar="NUMBERS", help="Spread problems over these GPUs of one kind, as 0,1."
+    ),
 ]
 RunsRoot = Annotated[
     Path, typer.Option("--runs-dir", metavar="FOLDER", help="Folder of the suites' runs.")
@@ -119,6 +125,7 @@ def run(
     max_trials: MaxTrials = None,
     option: Option = None,
     jobs: Jobs = 1,
+    gpus: Gpus = None,
     runs_dir: RunsRoot = Path(".kopt/suites"),
     output: Output = None,
     as_json: AsJson = False,
@@ -144,8 +151,10 @@ def run(
 
     chosen = _suite(suite, root, level, dtype, each_workload=each_workload)
     file = output or runs_dir / f"{chosen.name}-{chosen.dtype}.json"
+    spread = _gpus(gpus, device)
+    jobs = max(jobs, len(spread))
     told = SuiteProgress(alone=jobs == 1)
-    beside = Beside(told.line, jobs)
+    beside = Beside(told.line, jobs, spread)
     with _passing_on(beside) if jobs > 1 else nullcontext():
         outcome = run_suite(
             chosen, file, settings, told, runs_root=runs_dir, jobs=jobs,
@@ -154,6 +163,21 @@ def run(
             again={FAILED} if again == FAILED else set(map(str, parse_ids(again) if again else ())),
         )  # fmt: skip
     return show_outcome(outcome, file, as_json=as_json)
+
+
+def _gpus(text: str | None, device: str | None) -> tuple[str, ...]:
+    """Return the GPUs to spread problems over; the first is the one that this process sees."""
+    if text is None:
+        return ()
+    from kopt.env import show_gpu
+    from kopt.errors import ConfigError
+    from kopt.suites.gpus import parse_gpus, showing
+
+    if device == "cpu":
+        raise ConfigError("--gpus is for --device cuda")
+    numbers = parse_gpus(text)
+    show_gpu(showing(numbers[0]))
+    return numbers
 
 
 @contextmanager

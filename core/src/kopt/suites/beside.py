@@ -1,4 +1,4 @@
-"""Problems of a suite beside each other, each in a process of its own, on one device.
+"""Problems of a suite beside each other, each in a process of its own, on one device or several.
 
 What runs on the device is kept apart by its lock: nothing else runs while something is timed. What
 is gained is the rest: imports, compilers and host code of one problem run beside another's.
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kopt.env import sharing_environment
@@ -21,19 +21,21 @@ from kopt.model.problem import Problem
 from kopt.model.run import Run
 from kopt.reporter import Reporter
 from kopt.runs.store import RunFolder
+from kopt.suites.gpus import Sharing
 from kopt.suites.records import SuiteSettings
 
 
 class Beside:
     """Solves problems in child processes; see kopt.suites.runner.Solve. May be called by threads."""
 
-    def __init__(self, say: Callable[[str], None], jobs: int) -> None:
+    def __init__(self, say: Callable[[str], None], jobs: int, gpus: Sequence[str] = ()) -> None:
         """``say`` takes a line of a child's progress, headed by the problem's name.
 
-        ``jobs``: children at a time.
+        ``jobs``: children at a time; ``gpus``: what they are spread over, see kopt.suites.gpus.
         """
         self._say = say
         self._jobs = jobs
+        self._gpus = Sharing(gpus)
         self._children: set[subprocess.Popen[str]] = set()
         self._interrupted = False
 
@@ -52,7 +54,8 @@ class Beside:
             "problem": problem.to_json(), "settings": settings.to_json(), "runs": str(runs),
             "left": str(left.path) if left else None,
         }  # fmt: skip
-        answer, code = self._run(problem.name, json.dumps(asked))
+        with self._gpus.one() as variables:
+            answer, code = self._run(problem.name, json.dumps(asked), variables)
         if "folder" in answer:
             ended = RunFolder(Path(answer["folder"])).read_result()
             if ended is not None:
@@ -67,11 +70,13 @@ class Beside:
         for child in tuple(self._children):
             child.send_signal(signal.SIGINT)
 
-    def _run(self, name: str, asked: str) -> tuple[dict[str, str], int]:
+    def _run(
+        self, name: str, asked: str, variables: Mapping[str, str]
+    ) -> tuple[dict[str, str], int]:
         child = subprocess.Popen(
             [sys.executable, "-m", "kopt.suites.child"], text=True, errors="replace",
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=sharing_environment(usable_cpus(), self._jobs),
+            env={**sharing_environment(usable_cpus(), self._jobs), **variables},
             start_new_session=True,  # Ctrl-C reaches it once, through interrupt()
         )  # fmt: skip
         self._children.add(child)

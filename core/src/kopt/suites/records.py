@@ -76,6 +76,8 @@ class Row(Record):
     """What its stages took when it was confirmed, of those whose time is told apart."""
     seconds: float = Field(ge=0)
     """Wall clock, of earlier parts too."""
+    device_id: str = ""
+    """The driver's id of the GPU, of those that the suite was spread over; empty for a CPU."""
     jobs: int = Field(default=1, gt=0)
     """Problems that were run at a time when it was."""
     trials: dict[str, int] = Field(default_factory=dict)
