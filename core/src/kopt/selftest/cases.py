@@ -123,6 +123,7 @@ _TORCH_ATTACKS: dict[str, tuple[Status, ...]] = {
     "default-dtype-changed": (_WRONG,),
     "memo-by-object": (_WRONG,),
     "behaves-when-watched": (_WRONG,),
+    "skips-when-timed": (_WRONG,),
     "syntax-error": (Status.PARSE_ERROR,),
     "finds-expected-result": (_STALE, _WRONG),
     "huge-allocation": (Status.OOM,),
@@ -143,7 +144,8 @@ _PROBLEMS = {
 """Of the kernels that do not compute ``norm``."""
 
 _TIMED = {
-    "memo-by-content", "first-hundreds-of-calls", "lazy-tensor", "kept-buffer", "honest-timed"
+    "memo-by-content", "first-hundreds-of-calls", "lazy-tensor", "kept-buffer", "skips-when-timed",
+    "honest-timed",
 }  # fmt: skip
 _KERNELS = {"honest-timed": "honest"}
 """Cases whose kernel is another case's."""

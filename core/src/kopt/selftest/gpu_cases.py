@@ -44,6 +44,7 @@ ATTACKS: dict[str, tuple[Status, ...]] = {
     "side-stream": (_HASTY, _WRONG),
     "patched-events": (_HASTY,),
     "sleeps-in-warm-up": (_WRONG, _HASTY),
+    "skips-by-the-judges-clock": (_WRONG,),
     "input-mutated": (_MUTATES,),
     "output-in-input": (_MUTATES,),
     "output-elsewhere": (_INVALID,),
@@ -89,7 +90,7 @@ PROBLEMS = {
 
 TIMED = {
     "memo-by-content", "first-hundreds-of-calls", "side-stream", "patched-events",
-    "sleeps-in-warm-up", "honest-timed",
+    "sleeps-in-warm-up", "skips-by-the-judges-clock", "honest-timed",
 }  # fmt: skip
 
 NEED_A_GPU = {

@@ -263,15 +263,23 @@ class TimedTrial:
             return None
         return sum(each.duration_us for each in timeline.kernels) / 1e3 / timeline.calls
 
-    def fresh_block(self, launches: int, seed: int) -> tuple[InputSet, CallClaim]:
+    def fresh_block(
+        self, launches: int, seed: int, *, by_judge: bool = False
+    ) -> tuple[InputSet, CallClaim]:
         """Run a block like any other, but one input set has new content; return its results.
 
         The addresses stay, and the set's outputs hold garbage before: what an earlier call left
-        is of no use.
+        is of no use. ``by_judge``: a block as the judge's clock times it, where the device has one
+        too. A candidate can tell the two apart by who calls it.
         """
         inputs = self._inputs[seed % len(self._inputs)]
         inputs.redraw(seed)
-        return inputs, self._block_on(inputs, launches)
+        return inputs, self._block_on(inputs, launches, by_judge=by_judge)
+
+    @property
+    def two_clocks(self) -> bool:
+        """Whether blocks are timed by the device's clock and by the judge's."""
+        return self._device_clock
 
     def nearly_same_block(self, launches: int, seed: int) -> tuple[InputSet, CallClaim] | None:
         """The same where one element within one input has changed; None where none may.
@@ -283,14 +291,14 @@ class TimedTrial:
             return None
         return inputs, self._block_on(inputs, launches)
 
-    def _block_on(self, inputs: InputSet, launches: int) -> CallClaim:
+    def _block_on(self, inputs: InputSet, launches: int, *, by_judge: bool = False) -> CallClaim:
         inputs.poison(_GARBAGE)
         place = next(i for i, each in enumerate(self._inputs) if each is inputs)
         if self._in_place:
             self._turn, launches = place, 1
         else:
             launches = ending_elsewhere(launches, len(self._inputs), place)
-        self._order_ms(launches, device_clock=False)
+        self._order_ms(launches, device_clock=self._device_clock and not by_judge)
         return self._trial.collect(inputs)
 
     def _order_ms(
