@@ -20,12 +20,15 @@ from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Evaluation
 from kopt.model.measurement import Interval, PairedSamples, WorkloadMeasurement
 from kopt.model.verification import Status
+from kopt.testing import records
 from kopt.testing.plain_problem import candidate as plain
 from kopt.testing.plain_problem import right
 from kopt.testing.processes import eventually, marked
 from kopt.worker import client
+from kopt.worker.baselines import BaselineLostError
 from kopt.worker.client import LocalEvaluator
 from kopt.worker.device_lock import DeviceLock
+from kopt.worker.judge import Judge
 from kopt.worker.settings import JudgeSettings
 from kopt.worker.stopwatch import Stopwatch
 
@@ -286,7 +289,9 @@ def _until_closed(evaluator: LocalEvaluator, candidate: Candidate) -> Sequence[E
 SESSION = """
 import sys
 from kopt.model.candidate import Candidate
+from kopt.worker.baselines import BaselineLostError
 from kopt.worker.client import LocalEvaluator
+from kopt.worker.judge import Judge
 from kopt.worker.settings import JudgeSettings
 from kopt.worker.stopwatch import Stopwatch
 
@@ -344,3 +349,43 @@ def test_a_copy_timed_on_a_busy_machine_wrongs_no_kernel(
             watch._check_floor(found)
         assert caught.value.status is Status.TIMING_NOT_CREDIBLE
     assert watch.copy_ms["default"] == now_ms
+
+
+@pytest.mark.parametrize(
+    ("raised", "tries", "status"),
+    [
+        ([RuntimeError("CUDA out of memory")], 2, Status.CORRECT),
+        ([WorkerError("a verifier failed"), MemoryError()], 2, Status.INFRASTRUCTURE_ERROR),
+        ([], 1, Status.CORRECT),
+    ],
+)
+def test_what_fails_in_the_judge_itself_is_tried_again_with_more_memory(raised, tries, status):
+    """An allocation that failed while timing inputs were drawn went straight to the answer."""
+    judge = object.__new__(Judge)  # its second try alone is asked
+    given, asked = iter(raised), []
+    judge._turn = threading.RLock()
+    judge._bench = SimpleNamespace(unbind=lambda: asked.append("unbind"))  # type: ignore[assignment]
+    judge.timing = SimpleNamespace(close=lambda: asked.append("close"))  # type: ignore[assignment]
+
+    def once(candidate: Candidate, *, fresh: bool, timed: bool) -> Evaluation:
+        asked.append("try")
+        if (error := next(given, None)) is not None:
+            raise error
+        return records.measured(candidate, 2.0)
+
+    judge._once = once  # type: ignore[method-assign]
+    found = judge._retried(right(1), fresh=False)
+    assert (found.status, asked.count("try")) == (status, tries)
+    assert asked.count("unbind") == asked.count("close") == len(raised)
+
+
+def test_a_lost_baseline_and_a_bad_problem_are_not_tried_again():
+    for error in (BaselineLostError("died"), ProblemError("wrong")):
+        judge = object.__new__(Judge)
+
+        def once(*given: object, error: Exception = error, **more: object) -> Evaluation:
+            raise error
+
+        judge._once = once  # type: ignore[assignment]
+        with pytest.raises(type(error)):
+            judge._retried(right(1), fresh=False)

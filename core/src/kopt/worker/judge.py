@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from kopt.env import POOLED_ALLOCATOR
-from kopt.errors import CandidateError, ProblemError, WorkerError
+from kopt.errors import CandidateError, KoptError, ProblemError, WorkerError
 from kopt.evaluator import Compiled, Opening
 from kopt.hooks import Hooks
 from kopt.model.candidate import Candidate
@@ -24,7 +24,7 @@ from kopt.model.values import CallSpec
 from kopt.model.verification import Status, Verification
 from kopt.worker import device_sanitizer
 from kopt.worker.ahead import TargetBuild
-from kopt.worker.baselines import BaselineBench
+from kopt.worker.baselines import BaselineBench, BaselineLostError
 from kopt.worker.compiling import AheadCompiler
 from kopt.worker.device_lock import DeviceLock, device_of_lock
 from kopt.worker.device_room import DeviceRoom
@@ -125,12 +125,13 @@ class Judge:
             reasons = "; ".join(f"{name}: {why}" for name, why in failed.items())
             raise ProblemError(f"no baseline of {self._settings.problem.name!r} runs: {reasons}")
         with self._lock.exclusive():
-            baselines = self._bench.time(verified)
-            self._calls = [self.timing.of(w.name)[0].call for w in self.timing.workloads]
+            # First, while nothing is drawn to be timed on: it takes as much memory as that does.
             copies = self._stopwatch.copy_ms = {
                 name: self.reference.copy_ms(signature.compulsory_bytes)
                 for name, signature in self.reference.signature.workloads.items()
             }
+            baselines = self._bench.time(verified)
+            self._calls = [self.timing.of(w.name)[0].call for w in self.timing.workloads]
         first = self.reference.signature.first
         bandwidth = first.compulsory_bytes / next(iter(copies.values())) / 1e6
         return Opening(
@@ -192,10 +193,21 @@ class Judge:
                 return result.model_copy(update={"seconds": time.monotonic() - start})
             except WorkerError as error:
                 reason = str(error)
+            except (KoptError, BaselineLostError):
+                raise
+            except Exception as error:  # noqa: BLE001 - as no memory for the judge's own inputs
+                reason = f"{type(error).__name__}: {error}"
+            self._let_go()
         return Evaluation(
             candidate=candidate, status=Status.INFRASTRUCTURE_ERROR, detail=reason,
             seconds=time.monotonic() - start,
         )  # fmt: skip
+
+    def _let_go(self) -> None:
+        """Give back what is held for timing, so that another try finds more memory."""
+        with self._turn:
+            self._bench.unbind()
+            self.timing.close()
 
     def _once(self, candidate: Candidate, *, fresh: bool, timed: bool) -> Evaluation:
         if self._ahead is None or fresh:

@@ -336,7 +336,10 @@ class TorchReference:
 
     def copy_ms(self, nbytes: int) -> float:
         """Median time of a plain copy that reads and writes ``nbytes`` in all."""
-        return machine.copy_ms(nbytes, self.device)
+        try:
+            return machine.copy_ms(nbytes, self.device)
+        finally:
+            self._trim()
 
     def _trim(self) -> None:
         if self.device.kind == "cuda":
