@@ -33,6 +33,7 @@ from kopt.model.completion import (
 from kopt.plugins.loader import adopt
 from kopt.runs.completions import CompletionStore, read_exchange
 from kopt.runs.events import ModelStopped, ReplyRead, Spent
+from kopt.testing.processes import eventually
 
 Event = Spent | ReplyRead | ModelStopped
 USED = Usage(input_tokens=10, output_tokens=90)
@@ -291,6 +292,43 @@ def test_answers_that_are_good_for_nothing_end_the_asking(bench: Callable[..., B
     assert found.ask("a") == ["stopped"]
 
 
+def test_ideas_alone_are_of_no_use(bench: Callable[..., Bench]) -> None:
+    """Good ideas whose code was refused each time were asked for without an end."""
+    found = bench()
+    for n in range(UNUSABLE_TO_STOP):
+        assert found.model.stopped is None
+        found.model.was(request(f"ideas {n}", role="analysis"), "ideas", usable=True)
+        found.model.was(request(str(n)), "refusal", usable=False)
+    assert found.model.stopped is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [("invalid", FAILURES_TO_STOP), ("filtered", UNUSABLE_TO_STOP),
+     ("context-overflow", UNUSABLE_TO_STOP)],
+)  # fmt: skip
+def test_failures_of_every_kind_end_the_asking(
+    bench: Callable[..., Bench], kind: FailureKind, most: int
+) -> None:
+    found = bench(failing(kind))
+    for n in range(most):
+        assert found.ask(str(n)) == [kind]
+    assert found.ask("one more") == ["stopped"]
+
+
+def test_what_has_come_is_counted_and_kept_without_being_asked_for(
+    bench: Callable[..., Bench],
+) -> None:
+    """An interrupted run forgot answers that were there, and paid for them again."""
+    for count in (lambda model: model.settle(0.0), lambda model: model.take()):
+        found = bench()
+        found.model.prefetch([request(f"{id(count)} {n}") for n in range(3)])
+        assert eventually(lambda found=found: found.model._done.qsize() == 3, 10.0)
+        count(found.model)
+        assert (found.model.tokens, len(found.spent())) == (300, 3)
+        assert found.store.load(request(f"{id(count)} 0")) is not None
+
+
 def test_an_answer_to_be_waited_for_pauses_the_run_and_keeps_the_others(
     bench: Callable[..., Bench],
 ) -> None:
@@ -449,4 +487,12 @@ class TestTheFirstOfSeveral:
         bench.model.give_up(waiting)
         slow.may_answer["slower"].set()
         bench.model.settle(20.0)
-        assert [event.outcome for event in bench.spent()] == ["answered"]
+        assert len(bench.spent()) == 1, "which is ended, or answered after all"
+
+    def test_an_end_waits_for_bills_and_not_for_answers(self, tmp_path: Path) -> None:
+        bench, slow = self.bench(tmp_path)
+        bench.model.prefetch([request("slow"), request("slower")])
+        bench.model.settle(20.0)
+        assert sorted(slow.given_up) == ["slow", "slower"]
+        assert [event.outcome for event in bench.spent()] == ["stopped", "stopped"]
+        assert bench.model.usd == pytest.approx(2 * 0.5)

@@ -196,13 +196,18 @@ class Hooks(IsolatedCalls):
     ) -> list[Proposed]:
         """Return every strategy's candidates, with the name of the plugin that proposed each.
 
-        What a strategy yielded before it raised is dropped: a resumed run must see the same.
+        What a strategy yielded before it raised is dropped: a resumed run must see the same. For the
+        first kernels those that need a language model are asked only where no other has any.
         """
         arguments = {
             "problem": problem, "signature": signature, "target": target, "parent": parent,
             "diagnoses": diagnoses, "history": history, "llm": llm,
         }  # fmt: skip
-        rows = self._each("kopt_propose", Candidate, arguments)
+        if parent is not None or history:
+            rows = self._each("kopt_propose", Candidate, arguments)
+        else:
+            rows = self._each("kopt_propose", Candidate, arguments, only=_works_alone)
+            rows = rows or self._each("kopt_propose", Candidate, arguments, only=_needs_llm)
         return [Proposed(plugin.info.name, candidate) for plugin, candidate in rows]
 
     def kopt_tunables(self, candidate: Candidate) -> Mapping[str, Knob] | None:
@@ -293,10 +298,14 @@ class Hooks(IsolatedCalls):
         return [answer for _, answer in answers]
 
     def _each(
-        self, hook: str, kind: type[T], arguments: Mapping[str, object]
+        self,
+        hook: str,
+        kind: type[T],
+        arguments: Mapping[str, object],
+        only: Callable[[LoadedPlugin], bool] | None = None,
     ) -> list[tuple[LoadedPlugin, T]]:
         """Ask for iterables; return their items, each with its plugin."""
-        answers = self.ask_all(hook, _many(kind), arguments)
+        answers = self.ask_all(hook, _many(kind), arguments, only=only)
         return [(plugin, item) for plugin, items in answers for item in items]
 
     def _first(
@@ -304,6 +313,14 @@ class Hooks(IsolatedCalls):
     ) -> T | None:
         answers = self.ask_all(hook, convert, arguments, only_first=True)
         return answers[0][1] if answers else None
+
+
+def _needs_llm(plugin: LoadedPlugin) -> bool:
+    return bool(getattr(plugin.instance, "needs_llm", False))
+
+
+def _works_alone(plugin: LoadedPlugin) -> bool:
+    return not _needs_llm(plugin)
 
 
 def _failed_check(failure: PluginFailure) -> Check:

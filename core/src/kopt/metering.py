@@ -25,7 +25,12 @@ UNUSABLE_TO_STOP = 8
 """Answers in a row that were good for nothing."""
 AT_A_TIME = 8
 """Requests in flight."""
-_BREAKING = ("unavailable", "timeout", "rate-limited", "quota")
+_BREAKING = ("unavailable", "timeout", "rate-limited", "quota", "invalid")
+"""Failures of an endpoint, whatever it was asked."""
+_REFUSING = ("filtered", "context-overflow")
+"""Failures of a request, which are of as little use as an answer without a kernel."""
+_THINKING = ("analysis", "reflection", "judge")
+"""Roles whose answers are no candidates: ideas are of use only if some code comes of them."""
 _CHARACTERS_PER_TOKEN = 3
 """Fewer than any tokenizer has of source code, so that an estimate is not too low."""
 _PER_MESSAGE = 16
@@ -75,6 +80,7 @@ class MeteredModel:
         self._done: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
         self._waiting: deque[CompletionRequest] = deque()
         self._flying: dict[str, CompletionRequest] = {}
+        self._given_up: set[str] = set()
         self._answers: dict[str, Answer] = {}
         self._prices: dict[str, Price | None] = {}
         self._failures, self._unusable = 0, 0
@@ -132,7 +138,8 @@ class MeteredModel:
         unwanted = {request.id for request in requests}
         self._waiting = deque(each for each in self._waiting if each.id not in unwanted)
         for request in requests:
-            if request.id in self._flying:
+            if request.id in self._flying and request.id not in self._given_up:
+                self._given_up.add(request.id)
                 self._hooks.kopt_give_up(request)
 
     def _take_what_is_there(self) -> None:
@@ -160,16 +167,29 @@ class MeteredModel:
     def was(self, request: CompletionRequest, outcome: str, *, usable: bool) -> None:
         """Record what an answer turned out to be; too many unusable ones in a row end the asking."""
         self._record(ReplyRead(request=request.id, outcome=outcome, usable=usable))
-        self._unusable = 0 if usable else self._unusable + 1
+        if not usable:
+            self._count_unusable(outcome)
+        elif request.role not in _THINKING:
+            self._unusable = 0
+
+    def _count_unusable(self, outcome: str) -> None:
+        self._unusable += 1
         if self._unusable >= UNUSABLE_TO_STOP:
             self._stop(
                 f"{self._unusable} answers of the language model in a row were of no use, the last: "
                 f"{outcome}"
             )
 
+    def take(self) -> None:
+        """Count and keep what has come meanwhile."""
+        self._take_what_is_there()
+        self._begin()
+
     def settle(self, seconds: float = _LAST_SECONDS) -> None:
-        """Count what is still in flight, at the end; nothing new is begun."""
+        """Count what has come, at the end; end what nobody will read, and wait for its bills."""
         self._waiting.clear()
+        self._take_what_is_there()
+        self.give_up(list(self._flying.values()))
         until = time.monotonic() + seconds
         while self._flying and (left := until - time.monotonic()) > 0:
             try:
@@ -213,6 +233,7 @@ class MeteredModel:
         """Record what a thread brought back."""
         request, answer, seconds, asked = outcome
         self._flying.pop(request.id, None)
+        self._given_up.discard(request.id)
         self._answers[request.id] = answer
         self.tokens += answer.usage.total
         if answer.usd is None:
@@ -234,6 +255,8 @@ class MeteredModel:
             self._failures = 0
         elif answer.kind in _BREAKING:
             self._failures += 1
+        elif answer.kind in _REFUSING:
+            self._count_unusable(answer.kind)
         used = answer.usage.total > 0
         if self._budget.usd is not None and used and answer.usd is None:
             self._stop(f"the price of model {answer.model!r} is unknown, and money is limited")

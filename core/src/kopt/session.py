@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from kopt.errors import PluginError, RunPausedError, RunStoreError
 from kopt.evaluator import Evaluator, Opening
@@ -41,6 +42,8 @@ _MOST_CONFIRMATIONS = 3
 _MOST_SAID = 300
 SETTLE_SECONDS = 30.0
 """How long a run that has ended waits for what its language model is still writing, to count it."""
+LAST_SECONDS = 3.0
+"""The same where it was interrupted."""
 
 
 class _ModelStoppedError(Exception):
@@ -224,6 +227,8 @@ class Session:
         self.history.add(evaluation)
         self._write(Evaluated(evaluation=evaluation))
         self._reporter.evaluated(evaluation, self.history.best())
+        if self._llm is not None:
+            self._llm.take()
         self._hooks.kopt_candidate_evaluated(evaluation)
 
     def _confirm(self) -> tuple[Evaluation | None, str]:
@@ -259,7 +264,8 @@ class Session:
 
     def _end(self, status: RunStatus, reason: str, best: Evaluation | None) -> Run:
         if self._llm is not None:
-            self._llm.settle(0.0 if status == "interrupted" else SETTLE_SECONDS)
+            with suppress(KeyboardInterrupt):  # who is in that much of a hurry waits for no bills
+                self._llm.settle(LAST_SECONDS if status == "interrupted" else SETTLE_SECONDS)
         run = self._as_run(status, reason, best)
         self._folder.write_result(run)  # first: a run that is said to have ended has a result
         self._write(Finished(status=status, reason=reason))

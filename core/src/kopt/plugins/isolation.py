@@ -101,12 +101,16 @@ class IsolatedCalls:
         convert: Callable[[Any], T],
         arguments: Mapping[str, object],
         only_first: bool = False,
+        only: Callable[[LoadedPlugin], bool] | None = None,
     ) -> list[tuple[LoadedPlugin, T]]:
-        """Ask in the order of calls; leave out None, failures and retired plugins."""
+        """Ask in the order of calls; leave out None, failures and retired plugins.
+
+        ``only``: which plugins are asked.
+        """
         answers: list[tuple[LoadedPlugin, T]] = []
         lost: list[str] = []
         cause: BaseException | None = None
-        for plugin in self._manager.implementers(hook):
+        for plugin in filter(only, self._manager.implementers(hook)):
             if self._keys[plugin] in self.retired:
                 lost.append(f"{plugin.info.label} is retired after {FAILURES_TO_RETIRE} failures")
                 continue
