@@ -152,3 +152,56 @@ def test_small_inputs_and_changes_in_place_are_not_sliced(opened, monkeypatch):
     whole, joined, answers, _ = whole_and_parts(changing)
     assert len(answers) == 1
     assert torch.equal(whole[0], joined[0])
+
+
+# --- numbers that are reduced from all of what is large ---
+
+TWO = [spec("x", 61, 17), spec("y", 61, 17)]
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "how"),
+    [
+        ("return ((x - y) ** 2).mean()", TWO, "mean"),
+        ("return torch.nn.functional.smooth_l1_loss(x, y)", TWO, "mean"),
+        ("return (x * y).abs().sum(), (x - y).mean().abs() + x.abs().sum()", TWO, None),
+        ("return (x * y).abs().sum() / 7", TWO, "sum"),
+        ("return torch.clamp(1 - x * y, min=0).mean()", [spec("x", 61, 61), spec("y", 61)], "mean"),
+        ("return torch.nn.functional.kl_div(x, y.abs(), reduction='batchmean')", TWO, "mean"),
+        ("return (x * x).mean().sqrt()", TWO[:1], None),
+        ("return (x[:5] * x[:5]).mean()", TWO[:1], None),
+        ("return x.abs().max()", TWO[:1], None),
+        ("return x.abs().mean(0)", TWO[:1], None),
+        ("return x.mean() * 0", TWO[:1], None),
+        ("return (x.abs().mean() * 1000).bfloat16()", TWO[:1], None),
+    ],
+)
+def test_what_adds_up_is_computed_in_slices(opened, monkeypatch, body, inputs, how):
+    """A loss over 8 GB was widened whole: 43 GB."""
+    names = ", ".join(i.name for i in inputs)
+    source = f"def f({names}):\n    {body}"
+    whole, _, _, _ = whole_and_parts(opened(source, *inputs))
+    monkeypatch.setattr(module, "CHUNK_BYTES", 2000)
+    reference = opened(source, *inputs)
+    terms = reference._terms.get("default")
+    assert (terms.how if terms else None) == how
+    seen: list[int] = []
+    in_float64 = reference._function.in_float64
+
+    def watched(arguments, keywords, state):
+        seen.append(sum(each.numel() for each in arguments))
+        return in_float64(arguments, keywords, state)
+
+    monkeypatch.setattr(reference._function, "in_float64", watched)
+    added, _, answers, given = whole_and_parts(reference)
+    assert len(answers) == 1 and answers[0].rows == slice(None)
+    assert all(
+        one.dtype == other.dtype and torch.allclose(one, other, rtol=1e-12, atol=0)
+        for one, other in zip(whole, added, strict=True)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(answers[0].oracle, added, strict=True))
+    if terms is not None:
+        assert max(seen) <= sum(each.numel() for each in given.tensors.values()) // 2
+        changed = {"x": given.tensors["x"].double() * 1.5}
+        (other,) = reference.oracle_with(given, changed, {})
+        assert other != added[0]

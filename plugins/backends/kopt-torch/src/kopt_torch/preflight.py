@@ -22,11 +22,14 @@ _ORACLE = 3
 """Float64 tensors of inputs' and outputs' size that the oracle has at a time."""
 
 
-def memory_needed(problem: Problem, function: ReferenceFunction, workload: Workload) -> int:
+def memory_needed(
+    problem: Problem, function: ReferenceFunction, workload: Workload, *, whole: bool = False
+) -> int:
     """Return the bytes that judging one candidate takes at least; 0 where shapes do not tell.
 
     Inputs, state and outputs in shared memory, what the candidate returns, what the reference
-    returns, and the oracle's slice in float64. Intermediate results come on top.
+    returns, and the oracle's slice in float64, or where it has none (``whole``) all of it.
+    Intermediate results come on top.
     """
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
@@ -37,7 +40,8 @@ def memory_needed(problem: Problem, function: ReferenceFunction, workload: Workl
     given = _tensors([values, keywords, function.state])
     returned = _tensors(result)
     wide = 8 * sum(int(t.numel()) for t in [*given, *returned])
-    return _bytes(given) + 3 * _bytes(returned) + min(_ORACLE * wide, _ORACLE * CHUNK_BYTES)
+    oracle = _ORACLE * (wide if whole else min(wide, CHUNK_BYTES))
+    return _bytes(given) + 3 * _bytes(returned) + oracle
 
 
 def check_memory(problem: Problem, workload: Workload, device: Device, needed: int) -> None:

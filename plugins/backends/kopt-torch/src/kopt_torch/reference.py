@@ -18,7 +18,7 @@ from kopt_torch.inputs import TorchInputs
 from kopt_torch.likeness import alike, content
 from kopt_torch.precision import apply_precision, convolves_in_tf32
 from kopt_torch.preflight import check_memory, memory_needed
-from kopt_torch.slices import count_slices, take_rows
+from kopt_torch.slices import Terms, count_slices, find_terms, take_rows
 from kopt_torch.source import ReferenceFunction
 from kopt_torch.structure import flatten
 from kopt_torch.tensors import all_finite
@@ -51,6 +51,7 @@ class TorchReference:
         self._function = ReferenceFunction(problem, kind)
         self._drawer = Drawer(problem, self._function)
         self._slices: dict[str, int] = {}
+        self._terms: dict[str, Terms] = {}
         needed = {w.name: memory_needed(problem, self._function, w) for w in problem.workloads}
         for workload in problem.workloads:
             check_memory(problem, workload, self.device, needed[workload.name])
@@ -195,6 +196,11 @@ class TorchReference:
         self._slices[workload.name] = count_slices(
             self.problem, self._function, drawn, state, leaves
         )
+        terms = find_terms(self.problem, self._function, drawn, state, leaves)
+        if terms is not None:
+            self._terms[workload.name] = terms
+        elif self._slices[workload.name] == 1:
+            needed = memory_needed(self.problem, self._function, workload, whole=True)
         described = describe(self.problem, drawn, state, leaves, structure)
         tf32 = None
         if self.device.kind == "cuda" and not self.problem.mutates:
@@ -329,10 +335,24 @@ class TorchReference:
             before = {name: widened(value) for name, value in before.items()}
             mine |= before
         used = inputs.state | dict(state)
+        terms = self._terms.get(inputs.workload) if float64 and rows is None else None
+        if terms is not None:
+            return self._added_up(terms, [mine[n] for n in names], used)
         result = run([mine[n] for n in names], {n: mine[n] for n in keywords}, used)
         leaves, _ = flatten(result)
         self._trim()
         return [*leaves, *before.values()]
+
+    def _added_up(
+        self, terms: Terms, values: list[Any], state: Mapping[str, Any]
+    ) -> list[torch.Tensor]:
+        """Run in float64 on one slice of rows after another, and put their scalars together."""
+        rows, parts = terms.slices(values), []
+        for each in rows:
+            found = self._function.in_float64(terms.take(values, each), {}, dict(state))
+            parts.append(flatten(found)[0])
+            self._trim()
+        return terms.together(parts, rows)
 
     def copy_ms(self, nbytes: int) -> float:
         """Median time of a plain copy that reads and writes ``nbytes`` in all."""
