@@ -82,8 +82,8 @@ def test_four_faults_of_ten_trials_cost_nobody_else_anything(device):
     }  # fmt: skip
     with single.evaluator_for(problem, [honest], device, settings) as evaluator:
         evaluator.open()
-        found = {number: evaluator.evaluate([trial]) for number, trial in trials.items()}
-        verdicts = {number: next(iter(each)) for number, each in found.items()}
+        found = {each.id: each for each in evaluator.evaluate(list(trials.values()))}
+    verdicts = {number: found[trial.id] for number, trial in trials.items()}
     for number, evaluation in verdicts.items():
         if number in faults:
             assert evaluation.status in faults[number][1], (number, evaluation.detail)
