@@ -16,7 +16,7 @@ import platform
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -122,10 +122,10 @@ def main() -> None:
     }  # fmt: skip
     problems = suite.chosen(parse_ids(given.ids) if given.ids else None)
     with ThreadPoolExecutor(given.jobs) as pool:
-        rows = pool.map(lambda problem: apart(problem.id, given), problems)
-        for problem, row in zip(problems, rows, strict=True):
-            record["problems"][problem.name] = row
-            tell(problem.name, row)
+        asked = {pool.submit(apart, problem.id, given): problem.name for problem in problems}
+        for done in as_completed(asked):  # what comes late keeps nothing from the record
+            record["problems"][asked[done]] = done.result()
+            tell(asked[done], done.result())
             given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
