@@ -79,6 +79,28 @@ def test_dropped_streams_count_against_the_cap(server, model, tmp_path, ask_40):
     assert len(server.requests) <= 4
 
 
+@pytest.mark.parametrize("fallbacks", [(), ("n",)])
+@pytest.mark.parametrize("limited", ["usd", "tokens"])
+def test_streams_that_drop_early_are_paid_for_once(
+    server, model, tmp_path, request_of, limited, fallbacks
+):
+    """Each try pays for the prompt, however little it writes: a long prompt is not sent again."""
+    server.does(server.hangs_up("y" * 8))
+    tokens = 10_000 + LIMIT
+    one = {"tokens": tokens, "usd": (10_000 * 100.0 + LIMIT * 1000.0) / 1e6}[limited]
+    cap = int(2.3 * one) if limited == "tokens" else 2.3 * one
+    plugin = model(prices={**PRICES, "n": PRICES["m"]}, fallbacks=fallbacks)
+    run = Run(plugin, tmp_path, Budget(**{limited: cap}))
+    run.model.complete(
+        [request_of("x" * 30_000, max_tokens=LIMIT, sample=number) for number in range(40)]
+    )
+    assert {"usd": run.model.usd, "tokens": run.model.tokens}[limited] <= cap + one
+    assert len(server.requests) == len(run.spent())
+    for spent in run.spent():
+        assert spent.outcome == "unavailable"
+        assert (spent.usage.input_tokens, spent.usage.total) == (10_000, 10_003)
+
+
 @pytest.mark.parametrize("status", [401, 503])
 def test_an_endpoint_that_only_fails_is_asked_a_few_times(server, model, tmp_path, ask_40, status):
     server.does(server.fails(status, "no"))

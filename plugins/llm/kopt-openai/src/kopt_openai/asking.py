@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from kopt.errors import CompletionError
@@ -12,7 +14,7 @@ from kopt.model.completion import Completion, CompletionFailure, Usage
 from kopt_openai import parameters
 from kopt_openai.endpoint import OPENAI_URL, Endpoint
 from kopt_openai.parameters import Refused
-from kopt_openai.pricing import rate_of
+from kopt_openai.pricing import highest, rate_of
 from kopt_openai.redaction import cleaned_answer
 from kopt_openai.streaming import Reply, read_chat, read_responses
 from kopt_openai.troubles import Trouble, understood
@@ -20,12 +22,16 @@ from kopt_openai.troubles import Trouble, understood
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-    from kopt.model.completion import CompletionRequest
+    from kopt.model.completion import CompletionRequest, Price
     from kopt_openai.options import Options
 
 _LONGEST_BACKOFF = 30.0
 _AFTER_END_SECONDS = 5.0
 """How long usage may come after an answer that is complete."""
+_LEAST_ROOM = 0.25
+"""Of what an answer may have: with less a new try would most likely pay for one that is cut off."""
+_ROUNDING = 1e-6
+"""Of a token."""
 _log = get_logger(__name__)
 
 
@@ -47,6 +53,18 @@ class Bill:
             usd = None if rate is None else rate.usd(usage, reply.written)
             self.usd += usd or 0.0
             self.unknown = self.unknown or usd is None
+
+    def as_output(self, price: Price | None) -> int:
+        """Return how much output could have been had instead, by tokens or by money.
+
+        :param price: the dearest that counts; None: unknown, tokens alone count.
+        """
+        tokens = self.usage.total
+        if price is None or not self.usd:
+            return tokens
+        if not price.output_usd:
+            return sys.maxsize
+        return max(tokens, math.ceil(self.usd * 1e6 / price.output_usd - _ROUNDING))
 
     @property
     def total(self) -> float | None:
@@ -130,10 +148,23 @@ class Inquiry:
                 await self._wait(trouble, failed)
                 _log.info("model_asked_again", model=model, tries=failed, why=str(trouble))
 
+    def _room(self) -> int:
+        """Return how long the next answer may be, in tokens.
+
+        A run's limits set aside one input and one whole answer for a request, at the price of its
+        dearest model. So the next answer has to do without what the failed tries have used.
+        """
+        models = self._options.models_for(self._request.role)
+        dearest = highest(models, self._options, self._endpoint.host)
+        return self._request.max_tokens - self._bill.as_output(dearest)
+
     async def _wait(self, trouble: Trouble, failed: int) -> None:
         """Sleep before the next try. Raises the trouble where there is to be none."""
         retries = self._options.retries
         most = {"never": 0, "once": min(1, retries), "often": retries}[trouble.again]
+        if (most or trouble.other_model) and self._room() < _LEAST_ROOM * self._request.max_tokens:
+            why = "no more tries: together they might pass what one call may cost"
+            raise Trouble(trouble.kind, f"{trouble.detail} ({why})")
         seconds = min(self._options.backoff_seconds * 2 ** (failed - 1), _LONGEST_BACKOFF)
         seconds *= random.uniform(0.5, 1.0)
         if trouble.wait is not None:
@@ -141,10 +172,6 @@ class Inquiry:
             if trouble.wait > self._options.longest_wait_seconds:
                 asked = f"it asks to wait {trouble.wait:.0f} s, more than longest_wait_seconds"
                 raise _with(trouble, asked)
-        if self._bill.usage.output_tokens >= self._request.max_tokens:
-            # A run's limits reckon with one answer: a request must not cost several.
-            used = "its failed tries have used as many tokens as an answer may"
-            raise Trouble(trouble.kind, f"{trouble.detail} ({used})")
         left = self._until - asyncio.get_running_loop().time()
         if failed > most or seconds >= left:
             raise _with(trouble, f"tried {failed} times") if failed > 1 else trouble
@@ -153,11 +180,12 @@ class Inquiry:
     async def _try(self, client: AsyncOpenAI, model: str) -> Completion:
         """Ask once, and count it. Raises Trouble."""
         refused = self._refused.of(model)
+        request = self._request.model_copy(update={"max_tokens": self._room()})
         if self._options.api == "chat":
             hosted = self._endpoint.url.startswith(OPENAI_URL)
-            asked = parameters.chat(model, self._request, self._options, refused, hosted=hosted)
+            asked = parameters.chat(model, request, self._options, refused, hosted=hosted)
         else:
-            asked = parameters.responses(model, self._request, self._options, refused)
+            asked = parameters.responses(model, request, self._options, refused)
         reply = Reply(self._request.characters)
         optional = parameters.droppable(asked, refused) | set(self._options.body) - refused
         try:
