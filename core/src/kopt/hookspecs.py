@@ -236,7 +236,7 @@ def kopt_stop(history: History, budget: Budget, spend: Spend) -> str | None:
 def kopt_expect(
     problem: Problem, signature: Signature, target: Target, budget: Budget
 ) -> Iterable[ExpectedCalls]:
-    """Say what this strategy would ask of a language model in a run (role ``strategy``).
+    """Say what a plugin would ask of a language model in a run (role ``strategy``, or ``judge``).
 
     Called by ``kopt estimate``, before anything is asked.
     """

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import ClassVar
 
+from kopt.model.budget import Budget
 from kopt.model.completion import Completion, CompletionRequest
 from kopt.model.device import Target
-from kopt.testing import JudgeContract, StrategyContract, records
+from kopt.testing import JudgeContract, StrategyContract, problems, records
 from kopt_rewrite import ModelJudge, Rewrite
 
 CPP = """\
@@ -71,3 +72,10 @@ class TestWithoutAModel(StrategyContract):
 class TestModelJudge(JudgeContract):
     def plugin(self):
         return ModelJudge()
+
+    def test_an_estimate_asks_it(self):
+        hooks = self.hooks()
+        target = Target(language="cpp", device=records.cpu())
+        asked = (problems.row_sum(), problems.row_sum_signature(), target, Budget())
+        assert [calls.role for _, calls in hooks.kopt_expect(*asked)] == ["analysis"]
+        assert hooks.failures == []

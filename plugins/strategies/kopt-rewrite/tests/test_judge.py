@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kopt.metering import estimated_tokens
+from kopt.model.budget import Budget
 from kopt.model.completion import CompletionFailure
+from kopt.model.device import Target
 from kopt.model.diagnosis import KernelProfile, Profile, metrics_of
 from kopt.testing import problems, records
 from kopt.testing.strategy import a_parent
@@ -84,6 +88,37 @@ def test_without_a_model_or_metrics_or_an_answer_there_is_no_opinion(answers):
     llm = answers(lambda request: "It is slow.")
     assert judged(llm) is None
     assert llm.outcomes == [("analysis", "no-diagnosis", False)]
+
+
+def expected(trials=None, **options):
+    return ModelJudge(ModelJudge.Options(**options)).kopt_expect(
+        problems.row_sum(), problems.row_sum_signature(),
+        Target(language="cpp", device=records.cpu()), Budget(trials=trials),
+    )  # fmt: skip
+
+
+def test_what_is_expected_is_no_less_than_what_is_asked(answers):
+    llm = answers(lambda request: json.dumps([finding()] * 3))
+    judged(llm)
+    [found] = expected()
+    [request] = llm.asked
+    assert found.role == request.role
+    tokens = estimated_tokens(request.characters)
+    assert tokens <= found.input_tokens <= tokens + 6_000
+    assert 0 < found.output_tokens <= request.max_tokens
+    assert found.basis
+
+
+@pytest.mark.parametrize(("trials", "calls"), [(None, 4), (20, 6), (3, 0), (1_000_000, 100)])
+def test_a_kernel_is_judged_in_each_round(trials, calls):
+    [found] = expected(trials)
+    assert found.calls == calls
+
+
+def test_what_is_expected_keeps_the_bounds_of_the_options():
+    [found] = expected(prompt_tokens=4_000, answer_tokens=256, findings=8)
+    assert found.input_tokens <= 4_000
+    assert found.output_tokens == 256
 
 
 JSON = st.recursive(

@@ -71,6 +71,9 @@ BIG = 2_000_000
         ("{" * BIG, Outcome.NO_CODE),
         ("[" * BIG, Outcome.NO_CODE),
         ('{"code":' * (BIG // 8), Outcome.NO_CODE),
+        ('It is {"code":' + '{"code":' * 62 + "[" + "0," * (BIG // 2), Outcome.NO_CODE),
+        ('It is {"code":' + '{"code":' * 62 + "[" + "0," * 299_000, Outcome.NO_CODE),
+        ("It is " + '{"code": "x"} ' * (BIG // 14), Outcome.NO_CODE),
         ("/*" * (BIG // 2), Outcome.NO_CODE),
         ("<<<<<<< SEARCH\n" * (BIG // 15), Outcome.TRUNCATED),
         ("<pre>" * (BIG // 5), Outcome.NO_CODE),
@@ -83,7 +86,7 @@ BIG = 2_000_000
         ("a\n" * (BIG // 2), Outcome.NO_CODE),
         ("extern \"C\" " * (BIG // 11), None),
     ],
-    ids=range(17),
+    ids=range(20),
 )  # fmt: skip
 def test_two_megabytes_take_no_more_than_their_time(text, outcome):
     began = time.monotonic()
@@ -96,6 +99,7 @@ def test_two_megabytes_take_no_more_than_their_time(text, outcome):
 
 
 PIECES = st.sampled_from([
+    "<tool_call>", '{"arguments": "', '"{\\"code\\": \\"', '#include "/', "%:", "\\\n",
     "```", "```cpp", "```python", "~~~", "````", "\n", "\r\n", "<<<<<<< SEARCH", "=======",
     ">>>>>>> REPLACE", "@@ -1 +1 @@", "-a", "+b", "{", "}", '{"code": "', '"}', "<pre><code>",
     "</code></pre>", "&lt;", "<think>", "</think>", "// /// kopt", "// ///", "# /// kopt",

@@ -10,6 +10,7 @@ from kopt.metering import estimated_tokens
 from kopt.model.completion import Completion, CompletionFailure, CompletionRequest, Message
 from kopt.model.fingerprint import fingerprint
 from kopt.model.kernel_file import parse_kernel
+from kopt_rewrite.ideas import one_line
 from kopt_rewrite.lineage import STRATEGY, plain
 from kopt_rewrite.outcomes import shortened
 from kopt_rewrite.rendering import sections_of
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _QUOTED = 6_000
 """Characters of an unusable answer that its follow-up shows."""
+_LEAST_QUOTED = 200
+"""With fewer of a longer answer a follow-up says too little to be worth its price."""
 _log = get_logger(__name__)
 
 
@@ -59,9 +62,9 @@ def candidates_of(asker: Asker, orders: Sequence[Order]) -> list[Candidate]:
     requests = [order.request(tokens) for order in orders]
     readings = _readings(asker, orders, requests)
     again = [
-        (order, _follow_up(asker, request, found))
+        (order, following)
         for order, request, found in zip(orders, requests, readings, strict=True)
-        if found and found[0].policy in {Policy.RETRY, Policy.REPAIR}
+        if found and (following := _follow_up(asker, request, found))
     ]
     second = _readings(asker, [order for order, _ in again], [request for _, request in again])
     pairs = [*zip(orders, readings, strict=True),
@@ -92,8 +95,8 @@ def first_candidates_of(asker: Asker, orders: Sequence[Order]) -> list[Candidate
             read = _read(asker, order, request, answer)
             if read is not None and read[0].usable:
                 found.append(_candidate(order, read[0]))
-            elif read is not None and not again and read[0].policy in {Policy.RETRY, Policy.REPAIR}:
-                left.append((order, _follow_up(asker, request, read), True))
+            elif read and not again and (following := _follow_up(asker, request, read)):
+                left.append((order, following, True))
         asked = left
     asker.open[:] = [request for _, request, _ in asked]
     return _distinct(found)
@@ -143,22 +146,29 @@ def _read(
 
 
 def _follow_up(
-    asker: Asker, request: CompletionRequest, found: tuple[Reading, str] | None
-) -> CompletionRequest:
-    """Return a request that says what was wrong with an answer, within the prompt's budget."""
-    assert found is not None
+    asker: Asker, request: CompletionRequest, found: tuple[Reading, str]
+) -> CompletionRequest | None:
+    """Return a request that says what was wrong with an answer, within the prompt's budget.
+
+    None where nothing is to be asked, or where there is no room for it.
+    """
     reading, text = found
+    if reading.policy not in {Policy.RETRY, Policy.REPAIR}:
+        return None
     facts = {
         "outcome": str(reading.outcome), "language": language_name(asker.round.target.language),
-        "detail": reading.detail.rstrip(".")[:1_000] or "there is no kernel file in it",
+        "detail": one_line(reading.detail, 1_000).rstrip(".") or "there is no kernel file in it",
     }  # fmt: skip
     asked = "\n\n".join(section.text for section in sections_of("retry", facts))
-    used = estimated_tokens(request.characters + len(asked) + 64)
-    room = max(0, asker.round.options.prompt_tokens - used) * 3
     shown = reading.source if reading.policy is Policy.REPAIR else text
     if reading.outcome is Outcome.EMPTY or not shown.strip():
         shown = "(nothing)"
-    quoted = Message(role="assistant", content=shortened(shown, min(_QUOTED, room)) or "(nothing)")
+    used = estimated_tokens(request.characters + len(asked))
+    room = 3 * (asker.round.options.prompt_tokens - used)  # a token has 3 characters at least
+    if room < min(len(shown), _LEAST_QUOTED):
+        _log.info("no_room_to_follow_up", role=request.role, outcome=str(reading.outcome))
+        return None
+    quoted = Message(role="assistant", content=shortened(shown, min(_QUOTED, room)))
     return request.model_copy(
         update={"messages": (*request.messages, quoted, Message(role="user", content=asked)),
                 "role": "repair" if reading.policy is Policy.REPAIR else request.role}

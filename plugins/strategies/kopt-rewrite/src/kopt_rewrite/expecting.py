@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from kopt.metering import estimated_tokens
 from kopt.model.completion import ExpectedCalls
+from kopt_rewrite.options import RewriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kopt.model.budget import Budget
+    from kopt_rewrite.rendering import Prompt
     from kopt_rewrite.round import Round
 
 ROUNDS = 4
@@ -23,6 +25,9 @@ _KERNEL = 2_000
 """Tokens of a kernel that is not written yet."""
 _EVIDENCE = 800
 _DIAGNOSIS = 1_200
+_METRICS = 1_000
+_FINDING = 200
+"""Tokens of one finding of a judge."""
 
 
 def expected_calls(round_: Round, budget: Budget) -> Iterator[ExpectedCalls]:
@@ -35,7 +40,7 @@ def expected_calls(round_: Round, budget: Budget) -> Iterator[ExpectedCalls]:
     prompt = round_.prompt("first", attempt=1, knowledge=knowledge)
     first = estimated_tokens(len(prompt.text))
     later = min(first + _KERNEL + _DIAGNOSIS, options.prompt_tokens)
-    rounds = _rounds(round_, budget.trials)
+    rounds = _rounds(options, budget.trials)
     code = min(_KERNEL, options.code_tokens)
     said = f"{rounds} rounds of improvements"
     analyses = math.ceil(rounds * options.width / options.ideas)
@@ -67,9 +72,29 @@ def expected_calls(round_: Round, budget: Budget) -> Iterator[ExpectedCalls]:
         )  # fmt: skip
 
 
-def _rounds(round_: Round, trials: int | None = None) -> int:
+def expected_diagnoses(
+    prompt: Prompt, most: int, findings: int, answer: int, budget: Budget
+) -> ExpectedCalls:
+    """Return the requests of a judge: one for the parent of each round, each time a new one.
+
+    Their number goes by the usual options of ``rewrite``: a judge does not know who proposes.
+
+    :param prompt: without a kernel, its metrics and other judges' diagnoses.
+    :param most: tokens that a prompt may have; ``answer``: those of an answer.
+    :param findings: how many are asked for.
+    """
+    rounds = _rounds(RewriteOptions(), budget.trials)
+    tokens = estimated_tokens(len(prompt.text)) + _KERNEL + _METRICS + _DIAGNOSIS
+    return ExpectedCalls(
+        role="analysis", calls=rounds, input_tokens=min(tokens, most),
+        output_tokens=min(_FINDING * findings, answer),
+        basis=f"{rounds} rounds of improvements, one new kernel to judge in each",
+    )  # fmt: skip
+
+
+def _rounds(options: RewriteOptions, trials: int | None) -> int:
     """Return how many rounds of improvements a number of trials makes."""
     if trials is None:
         return ROUNDS
-    left = max(0, trials - round_.options.attempts)
-    return min(_MOST_ROUNDS, math.ceil(left / (round_.options.width * (1 + _FAILING))))
+    left = max(0, trials - options.attempts)
+    return min(_MOST_ROUNDS, math.ceil(left / (options.width * (1 + _FAILING))))

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 import kopt
-from kopt.model.completion import Completion, CompletionRequest
+from kopt.model.completion import Completion, CompletionRequest, ExpectedCalls
 from kopt.model.device import Target
 from kopt.model.diagnosis import Diagnosis, Finding
 from kopt.model.metrics import CALL_METRICS, KERNEL_METRICS
 from kopt.model.verification import Status
+from kopt_rewrite.expecting import expected_diagnoses
 from kopt_rewrite.ideas import objects_in, one_line
 from kopt_rewrite.knowledge import load
 from kopt_rewrite.rendering import number, render
@@ -27,12 +28,14 @@ from kopt_rewrite.round import kernel_facts
 from kopt_rewrite.situation import facts_of
 
 if TYPE_CHECKING:
+    from kopt.model.budget import Budget
     from kopt.model.completion import LanguageModel
     from kopt.model.device import Device
     from kopt.model.diagnosis import Profile
     from kopt.model.evaluation import Evaluation
     from kopt.model.history import History
     from kopt.model.problem import Problem, Signature
+    from kopt_rewrite.rendering import Prompt
 
 NAME = "llm"
 _NAME = re.compile(r"[a-z0-9][a-z0-9\-]{1,39}")
@@ -98,17 +101,37 @@ class ModelJudge:
             advice=first.moves,
         )  # fmt: skip
 
+    @kopt.hookimpl
+    def kopt_expect(
+        self, problem: Problem, signature: Signature, target: Target, budget: Budget
+    ) -> Iterable[ExpectedCalls]:
+        """Return the requests of a run of the usual length, with the prompt's real size."""
+        if not signature.workloads:
+            return []
+        kernel = {"source": "", "fence": ""}
+        prompt = self._prompt(facts_of(problem, signature, target), kernel, {}, ())
+        asked, most, answer = (
+            self.options.findings, self.options.prompt_tokens, self.options.answer_tokens,
+        )  # fmt: skip
+        return [expected_diagnoses(prompt, most, asked, answer, budget)]
+
+    def _prompt(
+        self, facts: Mapping[str, object], kernel: Mapping[str, object], values: Values,
+        diagnoses: Sequence[Diagnosis],
+    ) -> Prompt:  # fmt: skip
+        known = sorted({name for text in load(()) for name in text.bottlenecks})
+        more = {"kernel": kernel, "metrics": _shown(values), "bottlenecks": known,
+                "count": self.options.findings, "diagnoses": list(diagnoses)}  # fmt: skip
+        return render("judge", {**facts, **more}, self.options.prompt_tokens)
+
     def _request(
         self, problem: Problem, signature: Signature, evaluation: Evaluation, device: Device,
         values: Values, diagnoses: Sequence[Diagnosis],
     ) -> CompletionRequest:  # fmt: skip
         language = evaluation.candidate.language
         facts = facts_of(problem, signature, Target(language=language, device=device))
-        known = sorted({name for text in load(()) for name in text.bottlenecks})
-        facts |= {"kernel": kernel_facts(evaluation, signature, device), "metrics": _shown(values),
-                  "bottlenecks": known, "count": self.options.findings,
-                  "diagnoses": list(diagnoses)}  # fmt: skip
-        prompt = render("judge", facts, self.options.prompt_tokens)
+        kernel = kernel_facts(evaluation, signature, device)
+        prompt = self._prompt(facts, kernel, values, diagnoses)
         return CompletionRequest(
             messages=prompt.messages, role="analysis", purpose="diagnosis",
             max_tokens=self.options.answer_tokens,

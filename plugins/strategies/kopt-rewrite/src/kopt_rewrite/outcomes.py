@@ -54,7 +54,7 @@ def measured_lines(evaluation: Evaluation) -> list[str]:
     lines += [f"{name} = {value}" for name, value in _resources(evaluation).items()]
     if evaluation.candidate.knobs:
         chosen = ", ".join(f"{k}={v}" for k, v in evaluation.candidate.chosen.items())
-        lines.append(f"knobs: {chosen}")
+        lines.append(f"knobs: {one_line(chosen, 400)}")
     return lines
 
 
@@ -151,9 +151,19 @@ def evidence(evaluation: Evaluation, most: int = 6_000) -> Iterator[dict[str, st
 
 
 def shortened(text: str, most: int) -> str:
-    """Return text of at most about ``most`` characters: its beginning and its end."""
+    """Return text of at most ``most`` characters: its beginning, how much is left out, and its end.
+
+    Where there is no room to say so, the beginning alone.
+    """
     if len(text) <= most:
         return text
-    head, tail = 2 * most // 3, most // 3
-    left = len(text) - head - tail
-    return f"{text[:head]}\n[... {left} characters left out ...]\n{text[-tail:]}"
+    room = most - len(_left_out(len(text)))
+    if room <= 0:
+        return text[: max(most, 0)]
+    tail = room // 3
+    head = room - tail
+    return text[:head] + _left_out(len(text) - room) + text[len(text) - tail :]
+
+
+def _left_out(characters: int) -> str:
+    return f"\n[... {characters} characters left out ...]\n"

@@ -126,7 +126,7 @@ def _environment() -> jinja2.Environment:
     )  # fmt: skip
     made.filters["fenced"] = fenced
     made.filters["number"] = number
-    made.filters["line"] = lambda text: one_line(text, 240)
+    made.filters["line"] = lambda text, most=240: one_line(text, most)
     return made
 
 

@@ -98,7 +98,7 @@ def _problem(problem: Problem, signature: Signature) -> dict[str, object]:
         "name": one_line(problem.name, 120),
         "source": problem.reference.source if readable else "",
         "entry": one_line(problem.reference.entry, 120),
-        "mutates": ", ".join(problem.mutates),
+        "mutates": one_line(", ".join(problem.mutates), 400),
         "workloads": [
             _workload(name, _role(problem, name), info) for name, info in signature.workloads.items()
         ],
@@ -118,7 +118,7 @@ def _workload(name: str, role: str, info: WorkloadSignature) -> dict[str, object
         "timed": role == "measure",
         "arguments": [_argument(argument) for argument in info.arguments],
         "outputs": [_tensor(output) for output in info.outputs],
-        "structure": "" if info.structure == "tensor" else info.structure,
+        "structure": "" if info.structure == "tensor" else one_line(info.structure, 400),
     }
 
 
@@ -126,13 +126,14 @@ def _argument(argument: ArgumentInfo) -> str:
     state = " (module state)" if argument.kind == "state" else ""
     if argument.tensor is not None:
         return _tensor(argument.tensor) + state
+    name = one_line(argument.name, 120)
     if argument.kind == "other":
-        return f"{argument.name}: no tensor and no number"
-    return f"{argument.name} = {argument.value!r}{state}"
+        return f"{name}: no tensor and no number"
+    return f"{name} = {one_line(repr(argument.value), 240)}{state}"
 
 
 def _tensor(info: TensorInfo) -> str:
-    return f"{info.name}: {info.dtype}{list(info.shape)}"
+    return f"{one_line(info.name, 120)}: {info.dtype}{list(info.shape)}"
 
 
 def _operators(workload: WorkloadSignature) -> Iterator[str]:

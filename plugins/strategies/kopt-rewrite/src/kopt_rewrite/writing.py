@@ -177,7 +177,10 @@ def _repairs(asker: Asker, *, first: bool) -> Iterator[Order]:
             "detail": shortened(failed.detail, _DETAIL).strip(), "source": source,
             "fence": fence_of(failed.candidate), "evidence": list(evidence(failed)),
             "idea": "" if failed.candidate.idea.startswith(FIRST) else plain(failed.candidate.idea),
-            "earlier": [f"{e.status}: {shortened(e.detail, 300)}" for e in reversed(chain)],
+            "earlier": [
+                {"status": str(e.status), "detail": shortened(e.detail, 300).strip()}
+                for e in reversed(chain)
+            ],
         }  # fmt: skip
         yield Order(
             asker.round.prompt("repairer", failure=failure),

@@ -8,7 +8,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from kopt.errors import KernelFileError
-from kopt.model.kernel_file import header_of, parse_kernel
+from kopt.model.kernel_file import header_of, is_python, parse_kernel
+from kopt_rewrite.replies.includes import reads_files
 from kopt_rewrite.replies.languages import has_header
 
 if TYPE_CHECKING:
@@ -23,18 +24,14 @@ _FLAG = re.compile(
 _READS_FILES = re.compile(
     r"-f(?:plugin|profile|auto-profile|dump|save|sanitize|module|pch|working)"
 )
-_LOADS_FILES = re.compile(
-    r'^[ \t]*#[ \t]*(?:include|embed|import)[ \t]*[<"][ \t]*(?:/|\.\.|~|[A-Za-z]:)|\.incbin|#[ \t]*embed\b',
-    re.M,
-)
 _MOST_KNOB_CHOICES = 64
 
 
 def objection(candidate: Candidate) -> str:
     """Return what a reply's kernel file asks for and may not, or nothing.
 
-    Compiler flags are for optimising alone: none that reads or writes files. Sources include the
-    compiler's own headers only.
+    Compiler flags are for optimising alone: none that reads or writes files. Sources include
+    headers by their names only, as far as their text can tell (``reads_files``).
     """
     flags = candidate.settings.get("flags", [])
     if not isinstance(flags, list) or not all(isinstance(flag, str) for flag in flags):
@@ -44,8 +41,10 @@ def objection(candidate: Candidate) -> str:
             return (
                 f"the flag {flag[:60]!r} is not allowed: only flags that choose optimisations are"
             )
-    if _LOADS_FILES.search(candidate.source):
-        return "it includes a file by its path: only the compiler's own headers may be included"
+    if said := reads_files(
+        candidate.source, python=is_python(candidate.source, candidate.language)
+    ):
+        return said
     if any(len(knob.choices) > _MOST_KNOB_CHOICES for knob in candidate.knobs.values()):
         return f"a knob has more than {_MOST_KNOB_CHOICES} choices"
     return ""

@@ -6,6 +6,8 @@ import html
 import json
 import re
 
+from kopt_rewrite.replies.languages import looks_like
+
 _KEYS = (
     "diff",
     "patch",
@@ -15,11 +17,18 @@ _KEYS = (
     "content",
     "file",
     "module",
+    "arguments",
     "answer",
     "solution",
     "text",
 )
 _THOUGHTS = ("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<reasoning>", "</reasoning>")
+_MOST_OBJECTS = 64
+"""Places where JSON may begin that are looked at."""
+_MOST_AROUND = 600_000
+"""Characters of a text in which JSON is looked for: twice the longest file, and something."""
+_EDITS = re.compile(r"^[ \t]*(?:`{3}|~{3}|<{5}|@@ |--- )", re.M)
+"""What begins a block of code, an edit or a diff."""
 _ENTITIES = re.compile(r"&(?:lt|gt|quot|#39|#x27|#34);")
 
 
@@ -41,7 +50,19 @@ def without_thoughts(text: str) -> str:
 
 
 def from_json(text: str) -> str | None:
-    """Return the longest string under a usual key of a JSON value; None where it is no JSON."""
+    """Return the longest string under a usual key of a JSON value; None where it is no JSON.
+
+    The value may be all of the text, or stand in prose or in a tag; JSON in a text that is code is
+    part of that code. A string that is JSON itself is decoded once more.
+    """
+    found = _whole(text)
+    if found is None:
+        found = _within(text)
+    again = _whole(found) if found is not None else None
+    return found if again is None else again
+
+
+def _whole(text: str) -> str | None:
     stripped = text.strip()
     if not stripped.startswith(("{", "[", '"')):
         return None
@@ -49,8 +70,30 @@ def from_json(text: str) -> str | None:
         value = json.loads(stripped, strict=False)
     except (ValueError, RecursionError):
         return None
-    found = _strings(value, 0)
-    return max(found, key=len, default=None)
+    return max(_strings(value, 0), key=len, default=None)
+
+
+def _within(text: str) -> str | None:
+    """Return the code in the first JSON object of a text that has some; None where it is code."""
+    decoder = json.JSONDecoder(strict=False)
+    at = text.find("{") if len(text) <= _MOST_AROUND else -1
+    for _ in range(_MOST_OBJECTS):
+        if at < 0:
+            break
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            found = max(_strings(value, 0), key=len, default="")
+            if _is_code(found) or _is_code(_whole(found) or ""):
+                return found if not looks_like(text[:at] + text[end:]) else None
+        at = text.find("{", end)
+    return None
+
+
+def _is_code(text: str) -> bool:
+    return bool(looks_like(text) or _EDITS.search(text))
 
 
 def _strings(value: object, depth: int) -> list[str]:
