@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from kopt.model.device import Device, DeviceKind
+from kopt.testing.processes import Holder
 from kopt.worker.device_lock import DeviceLock
 
 HOLD = """
@@ -32,20 +30,9 @@ def device(kind: DeviceKind = "cpu", uuid: str = "") -> Device:
     )
 
 
-class Holder:
-    """Another process that holds a lock until it is killed."""
-
-    def __init__(self, folder: Path, how: str, of: Device) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(folder), of.model_dump_json(), how],
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"held\n"
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.communicate()
+def holding(folder: Path, how: str, of: Device) -> Holder:
+    """Return another process that holds a lock."""
+    return Holder(HOLD, folder, of.model_dump_json(), how)
 
 
 class Waiter:
@@ -76,7 +63,7 @@ class Waiter:
     ],
 )
 def test_waits_until_the_holder_is_killed(tmp_path: Path, held: str, wanted: str) -> None:
-    holder = Holder(tmp_path, held, device())
+    holder = holding(tmp_path, held, device())
     waiter = Waiter(DeviceLock(tmp_path, device()), wanted)
     assert not waiter.got.wait(0.4)
     holder.kill()
@@ -85,27 +72,27 @@ def test_waits_until_the_holder_is_killed(tmp_path: Path, held: str, wanted: str
 
 
 def test_builds_share_a_cpu(tmp_path: Path) -> None:
-    holder = Holder(tmp_path, "building", device())
+    holder = holding(tmp_path, "building", device())
     with DeviceLock(tmp_path, device()).building():
         holder.kill()
 
 
 def test_builds_do_not_disturb_a_gpu(tmp_path: Path) -> None:
     gpu = device("cuda", "GPU-1")
-    holder = Holder(tmp_path, "exclusive", gpu)
+    holder = holding(tmp_path, "exclusive", gpu)
     with DeviceLock(tmp_path, gpu).building():
         holder.kill()
 
 
 def test_work_on_a_gpu_shares_it(tmp_path: Path) -> None:
     gpu = device("cuda", "GPU-1")
-    holder = Holder(tmp_path, "working", gpu)
+    holder = holding(tmp_path, "working", gpu)
     with DeviceLock(tmp_path, gpu).working():
         holder.kill()
 
 
 def test_a_thread_knows_how_long_it_waited(tmp_path: Path) -> None:
-    holder, lock = Holder(tmp_path, "exclusive", device()), DeviceLock(tmp_path, device())
+    holder, lock = holding(tmp_path, "exclusive", device()), DeviceLock(tmp_path, device())
     threading.Timer(0.5, holder.kill).start()
     with lock.working():
         assert 0.4 < lock.waited < 10
@@ -117,7 +104,7 @@ def test_a_thread_knows_how_long_it_waited(tmp_path: Path) -> None:
 
 
 def test_who_waits_to_measure_is_not_overtaken_by_work(tmp_path: Path) -> None:
-    first, lock = Holder(tmp_path, "working", device()), DeviceLock(tmp_path, device())
+    first, lock = holding(tmp_path, "working", device()), DeviceLock(tmp_path, device())
     waiter = Waiter(lock, "exclusive")
     assert not waiter.got.wait(0.3)
     second = Waiter(lock, "working")
@@ -158,7 +145,7 @@ def test_work_makes_way_for_who_waits_to_measure(tmp_path: Path) -> None:
 
 
 def test_devices_are_apart(tmp_path: Path) -> None:
-    holder = Holder(tmp_path, "exclusive", device("cuda", "GPU-1"))
+    holder = holding(tmp_path, "exclusive", device("cuda", "GPU-1"))
     with DeviceLock(tmp_path, device("cuda", "GPU-2")).exclusive():
         holder.kill()
 
@@ -209,7 +196,7 @@ def test_who_rested_waits_for_the_measurement_that_began_meanwhile(tmp_path: Pat
     order: list[str] = []
     with lock.working():
         with lock.resting():
-            holder = Holder(tmp_path, "exclusive", device())
+            holder = holding(tmp_path, "exclusive", device())
             threading.Timer(0.5, lambda: (order.append("measured"), holder.kill())).start()
         order.append("works again")
     assert order == ["measured", "works again"]

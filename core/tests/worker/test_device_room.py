@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kopt.model.device import Device
+from kopt.testing.processes import Holder
 from kopt.worker.device_lock import DeviceLock
 from kopt.worker.device_room import DeviceRoom, _fits, _Request
 
@@ -37,20 +35,9 @@ time.sleep(60)
 """
 
 
-class Holder:
-    """Another process that has reserved memory."""
-
-    def __init__(self, folder: Path, nbytes: int, of: Device = DEVICE) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(folder), of.model_dump_json(), str(nbytes)],
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"held\n"
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.communicate()
+def holding(folder: Path, nbytes: int, of: Device = DEVICE) -> Holder:
+    """Return another process that has reserved memory."""
+    return Holder(HOLD, folder, of.model_dump_json(), nbytes)
 
 
 class Asker:
@@ -75,20 +62,20 @@ class Asker:
 
 
 def test_who_fits_does_not_wait(tmp_path: Path) -> None:
-    holder = Holder(tmp_path, 500)
+    held = holding(tmp_path, 500)
     asker = Asker(tmp_path, 400)
     assert asker.got.wait(10.0)
     asker.end()
-    holder.kill()
+    held.kill()
 
 
 def test_who_does_not_fit_waits_until_another_process_ends_however_it_does(tmp_path: Path) -> None:
-    holder = Holder(tmp_path, 500)
+    held = holding(tmp_path, 500)
     asker = Asker(tmp_path, 600)
     assert not asker.got.wait(1.0)
     with asker.lock.exclusive():
         pass  # who waits for memory keeps nobody from measuring
-    holder.kill()
+    held.kill()
     assert asker.got.wait(10.0)
     asker.end()
     assert [each.name for each in next(tmp_path.glob("*.room")).iterdir()] == ["gate"]
@@ -101,12 +88,12 @@ def test_what_no_device_has_is_given_to_who_is_alone(tmp_path: Path) -> None:
 
 
 def test_who_would_keep_a_large_one_waiting_does_not_overtake_it(tmp_path: Path) -> None:
-    holder = Holder(tmp_path, 500)
+    held = holding(tmp_path, 500)
     large = Asker(tmp_path, 900)
     assert not large.got.wait(0.5)
     small = Asker(tmp_path, 100)
     assert not small.got.wait(1.0)
-    holder.kill()
+    held.kill()
     assert large.got.wait(10.0)
     assert not small.got.wait(0.5)
     large.end()
@@ -116,14 +103,14 @@ def test_who_would_keep_a_large_one_waiting_does_not_overtake_it(tmp_path: Path)
 
 def test_who_fits_beside_those_that_wait_does_not_wait_for_them(tmp_path: Path) -> None:
     """A small problem waited minutes behind a large one that waited for another large one."""
-    holder = Holder(tmp_path, 500)
+    held = holding(tmp_path, 500)
     large = Asker(tmp_path, 700)
     assert not large.got.wait(0.5)
     small = [Asker(tmp_path, 100) for _ in range(2)]
     assert all(each.got.wait(10.0) for each in small)
     third = Asker(tmp_path, 100)
     assert not third.got.wait(1.0), "beside the large one there are 950 - 900 left"
-    holder.kill()
+    held.kill()
     assert large.got.wait(10.0)
     assert not third.got.wait(0.5)
     for each in small:
@@ -149,13 +136,13 @@ def test_what_is_met_fits_and_the_first_who_waits_is_never_put_off(found, nbytes
 
 
 def test_nobody_waits_for_ever(tmp_path: Path) -> None:
-    holder = Holder(tmp_path, 900)
+    held = holding(tmp_path, 900)
     begun = time.monotonic()
     asker = Asker(tmp_path, 900, patience=0.5)
     assert asker.got.wait(10.0)
     assert time.monotonic() - begun >= 0.5
     asker.end()
-    holder.kill()
+    held.kill()
 
 
 @pytest.mark.parametrize(("first", "then"), [(300, 900), (900, 100), (500, 0)])
@@ -171,8 +158,8 @@ def test_another_reservation_replaces_the_first(tmp_path: Path, first: int, then
 
 
 def test_devices_have_rooms_of_their_own(tmp_path: Path) -> None:
-    holder = Holder(tmp_path, 900, DEVICE.model_copy(update={"uuid": "other"}))
+    held = holding(tmp_path, 900, DEVICE.model_copy(update={"uuid": "other"}))
     asker = Asker(tmp_path, 900)
     assert asker.got.wait(10.0)
     asker.end()
-    holder.kill()
+    held.kill()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +29,22 @@ def marked(marker: str) -> list[psutil.Process]:
             if any(marker in value for value in process.environ().values()):
                 found.append(process)
     return found
+
+
+class Holder:
+    """Another process that runs a program, which says ``held``, until it is killed."""
+
+    def __init__(self, program: str, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"held\n"
+
+    def kill(self) -> None:
+        """End it as nothing else would, and wait until it is gone."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
 
 
 def eventually(check: Callable[[], bool], seconds: float = 15.0) -> bool:
