@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+import kopt
 from kopt.errors import ProblemError
 from kopt.formats.native import problem_from_toml
 from kopt.model.device import Target
+from kopt.model.diagnosis import Diagnosis
 from kopt.model.kernel_file import header_of, parse_kernel
 from kopt.testing import records
+from kopt.testing.problems import vector_add
 from kopt.testing.strategy import a_parent
 
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
@@ -110,3 +113,60 @@ def test_the_strategy_of_the_guide_proposes(root: Path) -> None:
     assert first.chosen == parent.candidate.chosen
     assert first.parents == (parent.id,)
     assert strategy.kopt_propose(target, None) == []
+
+
+@pytest.mark.slow
+def test_the_profiler_and_the_judge_of_the_guide_say_what_they_measure(
+    root: Path, tmp_path: Path
+) -> None:
+    page = root / "docs" / "how-to" / "write-a-profiler.md"
+    namespace: dict[str, Any] = {"__name__": "own_kopt"}
+    for _, text in blocks(page, "python"):
+        exec(compile(text, str(page), "exec"), namespace)
+    faults = namespace["Faults"]
+    strategy = Writer()
+    run = kopt.optimize(
+        vector_add(), backend="cpp", strategies=[strategy], device="cpu",
+        profilers=[faults(faults.Options(calls=20))], judges=[namespace["Reuse"]()],
+        budget=kopt.Budget(trials=2), options={"backend.torch": {"compile": False}},
+        runs_dir=tmp_path,
+    )  # fmt: skip
+    assert run.trials == {"correct": 2}
+    said = [diagnosis for told in strategy.told for diagnosis in told]
+    assert [diagnosis.bottleneck for diagnosis in said] == ["page-faults"]
+    counted = float(said[0].evidence[0].split("= ")[1].replace(",", ""))
+    assert FRESH / 4096 * 0.9 < counted < FRESH / 4096 * 3
+
+
+FRESH = 1 << 24
+"""Bytes that each call asks for and touches."""
+GREEDY = f"""// /// kopt
+// entry = "vector_add"
+// arguments = ["x", "y", "out", "out.numel"]
+// ///
+#include <cstdint>
+#include <sys/mman.h>
+extern "C" void vector_add(const float* x, const float* y, float* out, int64_t n) {{
+    char* fresh = (char*)mmap(0, {FRESH}, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int64_t i = 0; i < {FRESH}; i += 4096) fresh[i] = 1;
+    munmap(fresh, {FRESH});
+    for (int64_t i = 0; i < n; ++i) out[i] = x[i] + y[i];
+}}
+"""
+
+
+class Writer:
+    """Proposes a kernel that wastes memory, then the same once more; notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[list[Diagnosis]] = []
+
+    @kopt.hookimpl
+    def kopt_propose(
+        self, parent: kopt.Evaluation | None, diagnoses: list[Diagnosis]
+    ) -> list[kopt.Candidate]:
+        if parent is None:
+            return [parse_kernel(GREEDY, "cpp", strategy="writer")]
+        self.told.append(list(diagnoses))
+        more = GREEDY.replace("x[i] + y[i]", "y[i] + x[i]")
+        return [parse_kernel(more, "cpp", strategy="writer")]
