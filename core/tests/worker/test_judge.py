@@ -233,6 +233,9 @@ def test_a_baseline_that_dies_before_a_confirmation(evaluator: LocalEvaluator, m
 
 def test_confirm_and_verify(evaluator: LocalEvaluator) -> None:
     confirmed = evaluator.confirm(right(1))
+    last = confirmed.verifications[0].stages[-1]
+    assert (last.stage, last.outcome) == ("confirmation", "pass")
+    assert all(name in last.evidence for name in confirmed.measurement.speedup)
     assert confirmed.measurement is not None
     assert confirmed.measurement.protocol == "confirm"
     verified = evaluator.verify(right(1))

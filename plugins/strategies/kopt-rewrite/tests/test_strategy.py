@@ -425,6 +425,18 @@ def test_where_it_is_right_the_others_are_given_up():
     assert llm.given_up == [0, 2]  # once
 
 
+def test_they_are_given_up_as_soon_as_it_is_known_to_be_right():
+    """The others were written, and paid for, while it was profiled and judged."""
+    plugin, llm = Rewrite(Rewrite.Options(attempts=3)), Arriving({1: fenced(1)})
+    plugin.kopt_candidate_evaluated(records.measured(a_parent().candidate, 1.0))
+    (first,) = propose(llm, plugin=plugin)
+    plugin.kopt_candidate_evaluated(failed(first))
+    assert llm.given_up == []
+    plugin.kopt_candidate_evaluated(records.measured(first, 1.2))
+    plugin.kopt_candidate_evaluated(records.measured(first, 1.3))
+    assert llm.given_up == [0, 2]
+
+
 def test_where_it_is_wrong_its_repair_is_asked_for_beside_the_others():
     plugin, llm = Rewrite(Rewrite.Options(attempts=3)), Arriving({1: fenced(1)})
     (first,) = propose(llm, plugin=plugin)

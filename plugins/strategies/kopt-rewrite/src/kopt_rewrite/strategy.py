@@ -38,6 +38,8 @@ class Rewrite:
         self.options = options or RewriteOptions()
         self._told: set[str] = set()
         self._open: list[CompletionRequest] = []
+        self._asker: Asker | None = None
+        """Who asked for first kernels last."""
 
     @kopt.hookimpl
     def kopt_check(self) -> Iterable[Check]:
@@ -67,11 +69,18 @@ class Rewrite:
             Round.of(problem, signature, target, history, self.options), llm, self._told, self._open
         )
         if parent is None:
+            self._asker = asker
             return first_kernels(asker)
         give_up(asker)  # one first kernel is right: nobody waits for the others
         if parent.status is not Status.CORRECT or parent.measurement is None:
             return []
         return improvements(asker, parent, diagnoses)
+
+    @kopt.hookimpl
+    def kopt_candidate_evaluated(self, evaluation: Evaluation) -> None:
+        """Have nobody write other first kernels once one is right, before it is profiled."""
+        if evaluation.measured and self._asker is not None:
+            give_up(self._asker)
 
     @kopt.hookimpl
     def kopt_expect(
