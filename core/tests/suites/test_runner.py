@@ -26,7 +26,7 @@ from kopt.runs.state import state_of
 from kopt.runs.store import RunFolder
 from kopt.suites.problem import Suite
 from kopt.suites.records import SuiteRecord, SuiteSettings, read_suite
-from kopt.suites.runner import SuiteOutcome, _closest, run_suite, solve
+from kopt.suites.runner import SuiteOutcome, _closest, _left, _written, run_suite, solve
 from kopt.testing.problems import vector_add, vector_add_signature
 from kopt.testing.records import BASELINE, cpu, failed, gpu, measured
 
@@ -420,6 +420,20 @@ def test_what_lacked_memory_keeps_its_row_until_there_is_another(bench: Bench) -
     assert ids(bench.record) == ["1", "2", "3"]
     assert bench.record.rows[1].verdict == "failed"
     assert bench.record == outcome.record
+
+
+def test_runs_that_are_just_being_made_are_nobodys(bench: Bench) -> None:
+    """Their folders vanish between being listed and being looked at, which ended a whole suite."""
+    bench(bench.made.Solver())
+    record = bench.record
+    problem = bench.made.problem(1).load()
+    made = RunFolder.create(Path(record.runs), problem, RunConfig(
+        backend="cpp", strategies=(), search="beam", verifiers=(), device="cpu"))  # fmt: skip
+    left = _left(record, problem)
+    assert left is not None and left.path == made.path
+    made.path.rename(made.path.with_name(f".new-{made.path.name}"))
+    assert _left(record, problem) is None
+    assert _written(made.path / "run.json") == 0
 
 
 def test_what_came_closest_is_the_searchs_where_no_confirmation_says_otherwise() -> None:

@@ -249,12 +249,19 @@ def _failed(
 def _left(record: SuiteRecord, problem: Problem) -> RunFolder | None:
     """Return the newest run of a problem that no row tells of: it was killed or interrupted."""
     known = {row.run for row in record.rows} | set(record.replaced)
-    places = sorted(Path(record.runs).glob("*/run.json"), key=lambda p: p.stat().st_mtime_ns)
-    for place in reversed(places):
-        if place.parent.name in known:
-            continue
+    for place in sorted(Path(record.runs).glob("*/run.json"), key=_written, reverse=True):
+        if place.parent.name in known or place.parent.name.startswith("."):
+            continue  # a name with a dot: it is just being made, by a problem beside this one
         with contextlib.suppress(RunStoreError):
             folder = RunFolder(place.parent)
             if folder.file.problem.id == problem.id:
                 return folder
     return None
+
+
+def _written(path: Path) -> int:
+    """Return when a file was written; 0 where it is gone, as a folder that was renamed since."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
