@@ -137,8 +137,9 @@ def test_processes_beside_each_other_share_the_cpus_for_compilers(
 ) -> None:
     name = "TORCHINDUCTOR_COMPILE_THREADS"
     clean.delenv(name, raising=False)
-    assert env.sharing_environment(32, 5)[name] == "6"
+    assert env.sharing_environment(32, 5)[name] == "12"
     assert env.sharing_environment(2, 5)[name] == "1"
+    assert env.sharing_environment(8, 1)[name] == "8"
     assert env.sharing_environment(2, 5)["PATH"] == os.environ["PATH"]
     clean.setenv(name, "9")
     assert env.sharing_environment(32, 5)[name] == "9"
