@@ -148,6 +148,7 @@ GREEDY = f"""// /// kopt
 #include <sys/mman.h>
 extern "C" void vector_add(const float* x, const float* y, float* out, int64_t n) {{
     char* fresh = (char*)mmap(0, {FRESH}, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(fresh, {FRESH}, MADV_NOHUGEPAGE);
     for (int64_t i = 0; i < {FRESH}; i += 4096) fresh[i] = 1;
     munmap(fresh, {FRESH});
     for (int64_t i = 0; i < n; ++i) out[i] = x[i] + y[i];
