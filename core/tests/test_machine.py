@@ -11,6 +11,7 @@ from kopt.machine import (
     candidate_memory_limit,
     choose_device,
     gpu_names,
+    memory_bytes,
     refuse_untimeable,
     usable_cpus,
 )
@@ -64,3 +65,13 @@ def test_a_cap_on_memory_is_for_the_cpu_only() -> None:
     assert candidate_memory_limit("cuda") == 0
     assert candidate_memory_limit("cpu") > 1 << 28
     assert usable_cpus() >= 1
+
+
+@pytest.mark.parametrize(("said", "found"), [("143771 MiB", 143771 << 20), ("[N/A]", 0), ("", 0)])
+def test_memory_is_as_the_driver_tells_it(
+    smi: Callable[[str], None], said: str, found: int
+) -> None:
+    """A GPU that shares the machine's memory has none of its own to tell of."""
+    smi(f"echo '{said}'")
+    assert memory_bytes("cuda") == found
+    assert memory_bytes("cpu") > 0

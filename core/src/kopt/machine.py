@@ -109,7 +109,8 @@ def memory_bytes(device: DeviceKind) -> int:
     """Return how much memory the first GPU that CUDA sees, or this machine, has; 0: not known."""
     if device == "cpu":
         return int(psutil.virtual_memory().total)
-    return int(_of_first_gpu("memory.total") or 0) << 20
+    told = _of_first_gpu("memory.total") or ""  # in MiB; "[N/A]" where it is the machine's own
+    return int(told) << 20 if told.isdecimal() else 0
 
 
 def candidate_memory_limit(device: DeviceKind) -> int:

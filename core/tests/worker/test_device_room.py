@@ -157,6 +157,15 @@ def test_another_reservation_replaces_the_first(tmp_path: Path, first: int, then
     mine.room.close()
 
 
+def test_nobody_waits_for_memory_of_unknown_size(tmp_path: Path) -> None:
+    held = holding(tmp_path, 900)
+    room = DeviceRoom(tmp_path, DEVICE, DeviceLock(tmp_path, DEVICE), total=0)
+    begun = time.monotonic()
+    room.reserve(900)
+    assert time.monotonic() - begun < 5.0
+    held.kill()
+
+
 def test_devices_have_rooms_of_their_own(tmp_path: Path) -> None:
     held = holding(tmp_path, 900, DEVICE.model_copy(update={"uuid": "other"}))
     asker = Asker(tmp_path, 900)

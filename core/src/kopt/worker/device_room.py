@@ -43,12 +43,13 @@ class DeviceRoom:
     def reserve(self, nbytes: int) -> None:
         """Wait until ``nbytes`` are left by others; they see them as taken from then on.
 
-        What was reserved before makes way. The device's lock is let go of meanwhile.
+        What was reserved before makes way. The device's lock is let go of meanwhile. Nobody waits
+        where it is not known how much there is.
         """
         self.close()
-        if nbytes <= 0:
-            return
         total = memory_bytes(self._kind) if self._total is None else self._total
+        if nbytes <= 0 or not total:
+            return
         with self._lock.resting():
             self._wait(nbytes, int(total * (1.0 - _OTHERS)))
 
