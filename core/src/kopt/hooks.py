@@ -206,8 +206,9 @@ class Hooks(IsolatedCalls):
         if parent is not None or history:
             rows = self._each("kopt_propose", Candidate, arguments)
         else:
-            rows = self._each("kopt_propose", Candidate, arguments, only=_works_alone)
-            rows = rows or self._each("kopt_propose", Candidate, arguments, only=_needs_llm)
+            rows = self._each("kopt_propose", Candidate, arguments, only=lambda p: not p.needs_llm)
+            if not rows:
+                rows = self._each("kopt_propose", Candidate, arguments, only=lambda p: p.needs_llm)
         return [Proposed(plugin.info.name, candidate) for plugin, candidate in rows]
 
     def kopt_tunables(self, candidate: Candidate) -> Mapping[str, Knob] | None:
@@ -313,14 +314,6 @@ class Hooks(IsolatedCalls):
     ) -> T | None:
         answers = self.ask_all(hook, convert, arguments, only_first=True)
         return answers[0][1] if answers else None
-
-
-def _needs_llm(plugin: LoadedPlugin) -> bool:
-    return bool(getattr(plugin.instance, "needs_llm", False))
-
-
-def _works_alone(plugin: LoadedPlugin) -> bool:
-    return not _needs_llm(plugin)
 
 
 def _failed_check(failure: PluginFailure) -> Check:

@@ -50,7 +50,7 @@ def refuse_unmetered(hooks: Hooks, budget: Budget) -> None:
     """
     if not hooks.has("llm"):
         for plugin in hooks.plugins:
-            if getattr(plugin.instance, "needs_llm", False):
+            if plugin.needs_llm:
                 raise ConfigError(
                     f"{plugin.info.label} needs a language model; name one with --llm, as "
                     "`--llm openai` for an OpenAI-compatible endpoint or `--llm mailbox`"

@@ -42,7 +42,7 @@ _MOST_CONFIRMATIONS = 3
 _MOST_SAID = 300
 SETTLE_SECONDS = 30.0
 """How long a run that has ended waits for what its language model is still writing, to count it."""
-LAST_SECONDS = 3.0
+INTERRUPTED_SECONDS = 3.0
 """The same where it was interrupted."""
 
 
@@ -265,7 +265,7 @@ class Session:
     def _end(self, status: RunStatus, reason: str, best: Evaluation | None) -> Run:
         if self._llm is not None:
             with suppress(KeyboardInterrupt):  # who is in that much of a hurry waits for no bills
-                self._llm.settle(LAST_SECONDS if status == "interrupted" else SETTLE_SECONDS)
+                self._llm.settle(INTERRUPTED_SECONDS if status == "interrupted" else SETTLE_SECONDS)
         run = self._as_run(status, reason, best)
         self._folder.write_result(run)  # first: a run that is said to have ended has a result
         self._write(Finished(status=status, reason=reason))

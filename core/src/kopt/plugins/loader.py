@@ -41,6 +41,11 @@ class LoadedPlugin:
     ref: PluginRef | None
     """None for an instance that a caller passed and no name leads to."""
 
+    @property
+    def needs_llm(self) -> bool:
+        """Whether its class says that it cannot work without a language model."""
+        return bool(getattr(self.instance, "needs_llm", False))
+
 
 def load(
     role: str,

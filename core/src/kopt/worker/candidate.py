@@ -57,7 +57,7 @@ class WorkerContext:
         return self._cache.scratch()
 
 
-class Alone:
+class Dropping:
     """A call that lets go of what it gave before it is launched again: there is no room for both."""
 
     def __init__(self, call: Any) -> None:
@@ -260,7 +260,9 @@ class CandidateServer:
         calls: list[BoundCall] = [call for _, call in bound]
         if order.get("alone"):
             self._drop()
-            calls = [call if getattr(call, "drop", None) is None else Alone(call) for call in calls]
+            calls = [
+                call if getattr(call, "drop", None) is None else Dropping(call) for call in calls
+            ]
         if order["device_clock"]:
             return {"device_ms": executable.device_ms(calls, launches)}
         steps = [call.launch for call in calls]
