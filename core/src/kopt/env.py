@@ -173,7 +173,7 @@ def sharing_environment(cpus: int, processes: int) -> dict[str, str]:
 
     torch.compile starts a compiler for every CPU, in each process; here twice as many as fit, since
     the others seldom compile at the same time: six problems with two compilers each waited 40 s for
-    one max-autotune and left two thirds of 16 CPUs idle.
+    one max-autotune and left two thirds of the CPUs idle.
     """
     threads = max(1, min(cpus, 2 * cpus // processes))
     return {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), **os.environ}

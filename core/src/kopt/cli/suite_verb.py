@@ -174,7 +174,9 @@ def _gpus(text: str | None, device: str | None) -> tuple[str, ...]:
     from kopt.suites.gpus import parse_gpus, showing
 
     if device == "cpu":
-        raise ConfigError("--gpus is for --device cuda")
+        raise ConfigError(
+            "--gpus spreads problems over GPUs, and --device cpu uses none: leave one of the two out"
+        )
     numbers = parse_gpus(text)
     show_gpu(showing(numbers[0]))
     return numbers

@@ -26,7 +26,9 @@ def parse_gpus(text: str) -> tuple[str, ...]:
     for number in numbers:
         if int(number) >= len(names):
             here = f"{len(names)}, from 0" if names else "none"
-            raise DeviceError(f"--gpus {text}: there is no GPU {number} (nvidia-smi lists {here})")
+            raise DeviceError(
+                f"--gpus {text}: there is no GPU {number} (nvidia-smi lists {here}); name some that are there"
+            )
         if (visible := visible_gpus()) and number not in visible:
             raise ConfigError(
                 f"--gpus {text}: CUDA_VISIBLE_DEVICES={','.join(visible)} hides GPU {number}; name "

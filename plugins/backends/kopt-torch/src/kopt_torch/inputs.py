@@ -25,6 +25,7 @@ _ENDS = 64
 """Elements at both ends of a tensor that are not changed alone."""
 _TRIES = 64
 _LARGE_BYTES = 1 << 28
+"""Of a whole set: from then on what PyTorch keeps of drawing it is worth giving back."""
 
 
 class TorchInputs:
