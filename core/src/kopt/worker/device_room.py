@@ -15,7 +15,7 @@ from kopt.machine import memory_bytes
 from kopt.model.device import Device
 from kopt.worker.device_lock import DeviceLock
 
-_PATIENCE = 300.0
+_PATIENCE = 900.0
 """Seconds after which a process goes on all the same: what others reserved they may not use."""
 _POLL = 0.1
 _OTHERS = 0.05

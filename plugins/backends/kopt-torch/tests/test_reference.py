@@ -105,7 +105,8 @@ def test_memory_is_reserved_once_before_any_is_taken(problem):
     reference = TorchBackend(TorchBackend.Options()).kopt_open_reference(known, "cpu", Ledger())
     assert reference is not None
     most = max(each.memory_bytes for each in reference.signature.workloads.values())
-    assert asked == [most * 3 // 2] and most > 0
+    assert len(asked) == 1
+    assert asked[0] > most > 0
 
 
 # --- what is wrong with a reference is said before any candidate is judged ---

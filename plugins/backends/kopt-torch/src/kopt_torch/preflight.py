@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kopt.errors import ProblemError
@@ -20,6 +23,12 @@ if TYPE_CHECKING:
 
 _ORACLE = 3
 """Float64 tensors of inputs' and outputs' size that the oracle has at a time."""
+_RUNNING = 3
+"""Processes beside the judge that run something like the reference at a time: the baselines', the
+candidate's, and in a confirmation its twin's or a sanitizer's."""
+_CONTEXTS = {"cuda": 5 << 30}
+"""Bytes of a device that contexts and libraries take in all processes of a run: 0.5 to 0.6 GB each
+on an H200, and the workspaces of cuBLAS and cuDNN."""
 
 
 def memory_needed(
@@ -42,6 +51,67 @@ def memory_needed(
     wide = 8 * sum(int(t.numel()) for t in [*given, *returned])
     oracle = _ORACLE * (wide if whole else min(wide, CHUNK_BYTES))
     return _bytes(given) + 3 * _bytes(returned) + oracle
+
+
+def room_needed(problem: Problem, function: ReferenceFunction, workload: Workload) -> int:
+    """Return the bytes that a run takes in all its processes at a time; 0 where shapes do not tell.
+
+    What judging takes, and in each process that runs something like the reference its intermediate
+    results and a copy of the inputs in another layout.
+    """
+    needed = memory_needed(problem, function, workload)
+    if not needed:
+        return 0
+    with FakeTensorMode(allow_non_fake_inputs=True), Peak() as peak:
+        values, keywords = arguments(problem, function, workload)
+        given = _bytes(_tensors([values, keywords, function.state]))
+        peak.begin()
+        function(values, keywords, function.state)
+    running: int = _RUNNING * (peak.nbytes + given)
+    return needed + running + _CONTEXTS.get(function.device, 0)
+
+
+class Peak(TorchDispatchMode):
+    """Notes the most bytes that results of operators take at a time, for as long as it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tensors: Counter[int] = Counter()
+        """Tensors alive, by the storage that they are views of."""
+        self._live = 0
+        self.nbytes = 0
+
+    def begin(self) -> None:
+        """Count what is made from here on."""
+        self._live = self.nbytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator, and count what it made."""
+        before = {_storage(tensor) for tensor in _tensors([args, kwargs])}
+        result = func(*args, **(kwargs or {}))
+        for tensor in _tensors(result):
+            key = _storage(tensor)
+            given = key in before or func.is_view
+            if key in self._tensors or not given:
+                self._count(tensor, key)
+        self.nbytes = max(self.nbytes, self._live)
+        return result
+
+    def _count(self, tensor: torch.Tensor, key: int) -> None:
+        size = tensor.untyped_storage().nbytes()
+        self._live += 0 if self._tensors[key] else size
+        self._tensors[key] += 1
+        weakref.finalize(tensor, self._end, key, size).atexit = False
+
+    def _end(self, key: int, size: int) -> None:
+        self._tensors[key] -= 1
+        if not self._tensors[key]:
+            del self._tensors[key]
+            self._live -= size
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
 
 
 def check_memory(problem: Problem, workload: Workload, device: Device, needed: int) -> None:

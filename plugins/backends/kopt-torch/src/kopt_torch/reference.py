@@ -17,7 +17,7 @@ from kopt_torch.float64 import widened
 from kopt_torch.inputs import TorchInputs
 from kopt_torch.likeness import alike, content
 from kopt_torch.precision import apply_precision, convolves_in_tf32
-from kopt_torch.preflight import check_memory, memory_needed
+from kopt_torch.preflight import check_memory, memory_needed, room_needed
 from kopt_torch.slices import Terms, count_slices, find_terms, take_rows
 from kopt_torch.source import ReferenceFunction
 from kopt_torch.structure import flatten
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from kopt.model.problem import Problem, Workload, WorkloadSignature
     from kopt.model.reference import Change, InputSet, Room
 
-_ROOM = 1.5
-"""What judge, baselines and candidate take together, by what judging takes at least. They seldom take
-the most at the same time."""
-_CONTEXTS = {"cuda": 3 << 30}
-"""Bytes of a device that its contexts take in all processes of a run (0.5 to 0.6 GB each on an H200)."""
 _NOTHING: Mapping[str, Any] = {}
 _MOST_INFINITE = 0.5
 """Part of the results that may be infinite on changed inputs which are still of use."""
@@ -56,7 +51,7 @@ class TorchReference:
         for workload in problem.workloads:
             check_memory(problem, workload, self.device, needed[workload.name])
         if room is not None:
-            room.reserve(int(_ROOM * max(needed.values())) + _CONTEXTS.get(kind, 0))
+            room.reserve(max(room_needed(problem, self._function, w) for w in problem.workloads))
         workloads = {w.name: self._signature(w, needed[w.name]) for w in problem.workloads}
         self.signature = Signature(workloads=workloads)
         self._distributions = self._usable_distributions()
