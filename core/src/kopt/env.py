@@ -125,6 +125,12 @@ def show_gpu(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
+def live_in(variables: Mapping[str, str]) -> None:
+    """Give this process these variables and no others."""
+    os.environ.clear()
+    os.environ.update(variables)
+
+
 def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, str]:
     """Return the whole environment of a candidate process.
 

@@ -10,7 +10,7 @@ import gc
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from kopt.worker.cuda_profiler import cuda_profiling
 from kopt.worker.device_lock import DeviceLock
 from kopt.worker.limits import die_with_parent, limit_resources
 from kopt.worker.segments import MappedMemory
+from kopt.worker.settings import PluginRef
 
 Reply = dict[str, Any]
 
@@ -69,11 +70,23 @@ class Dropping:
         self._launch()
 
 
+def load_plugins(plugins: Sequence[PluginRef], purpose: str) -> Hooks:
+    """Load plugins, and have them import what building for a purpose will take."""
+    hooks = Hooks.load([(role, name, options) for role, name, options in plugins])
+    if purpose:
+        hooks.kopt_warm_up(purpose)
+    # What was imported stays: to look through torch for garbage takes 0.2 s at every release.
+    gc.freeze()
+    return hooks
+
+
 class CandidateServer:
     """Answers one order at a time."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, hooks: Hooks | None = None) -> None:
+        """``hooks``: plugins that were loaded before this process was forked."""
         self._channel = channel
+        self._loaded = hooks
         self._memory = MappedMemory()
         self._executables: dict[str, Executable] = {}
         self._calls: dict[int, tuple[str, BoundCall]] = {}
@@ -108,14 +121,7 @@ class CandidateServer:
             return {"ok": False, "status": Status.LAUNCH_FAILED, "detail": detail}
 
     def _load(self, order: Reply, fds: list[int]) -> Reply:
-        """Load the plugins, and have them import what building will take."""
-        self._hooks = Hooks.load(
-            [(role, name, options) for role, name, options in order["plugins"]]
-        )
-        if order["purpose"]:
-            self._hooks.kopt_warm_up(order["purpose"])
-        # What was imported stays: to look through torch for garbage takes 0.2 s at every release.
-        gc.freeze()
+        self._hooks = self._loaded or load_plugins(order["plugins"], order["purpose"])
         return {}
 
     def _open(self, order: Reply, fds: list[int]) -> Reply:
@@ -318,13 +324,13 @@ class CandidateServer:
         return {"listings": listings}
 
 
-def main(descriptor: int, memory_limit: int) -> None:
-    """Serve on an inherited socket until the judge is gone."""
+def main(descriptor: int, memory_limit: int, hooks: Hooks | None = None) -> None:
+    """Serve on an inherited socket until the judge is gone; ``hooks``: loaded before the fork."""
     die_with_parent()
     limit_resources(memory_limit)
     channel = Channel(socket.socket(fileno=descriptor))
     try:
-        CandidateServer(channel).serve()
+        CandidateServer(channel, hooks).serve()
     except ChannelClosedError:
         return
 

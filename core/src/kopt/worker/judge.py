@@ -28,6 +28,7 @@ from kopt.worker.baselines import BaselineBench, BaselineLostError
 from kopt.worker.compiling import AheadCompiler
 from kopt.worker.device_lock import DeviceLock, device_of_lock
 from kopt.worker.device_room import DeviceRoom
+from kopt.worker.forking import Forker, adopts_forks
 from kopt.worker.pool import ProcessPool, ProcessRecipe
 from kopt.worker.probing import Probing
 from kopt.worker.process import CandidateProcess
@@ -61,11 +62,13 @@ class Judge:
         """``timing``: whether ``open`` will be called, which needs baselines."""
         self._settings = settings
         plugins = settings.candidate_plugins
+        cache, purpose = settings.cache, settings.language
+        forker = Forker(cache, plugins, purpose) if adopts_forks() else None
         unopened = ProcessRecipe(
-            settings.cache, settings.memory_limit, plugins, {}, purpose=settings.language
+            cache, settings.memory_limit, plugins, {}, purpose=purpose, forker=forker
         )
         self._pool = ProcessPool(unopened, settings.build_workers)
-        self._prestarted = replace(unopened, purpose=BASELINES).start() if timing else None
+        self._prestarted = _for_baselines(unopened).start() if timing else None
         self._pool.prestart()
         self._hooks = Hooks.load(list(settings.judge_plugins))
         device = device_of_lock(settings.device)
@@ -357,11 +360,15 @@ class Judge:
 
     def baseline_process(self, *, pooled: bool) -> CandidateProcess:
         """Start a process for baselines, which lives as long as the judge."""
-        recipe = replace(self._recipe(), purpose=BASELINES)
+        recipe = _for_baselines(self._recipe())
         if pooled:
             return recipe.ready(recipe.start(environment=POOLED_ALLOCATOR))
         prestarted, self._prestarted = self._prestarted, None
         return recipe.ready(prestarted or recipe.start())
+
+
+def _for_baselines(recipe: ProcessRecipe) -> ProcessRecipe:
+    return replace(recipe, purpose=BASELINES, forker=None)
 
 
 def _confirmed(evaluation: Evaluation) -> Evaluation:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kopt.errors import CandidateError, WorkerError
+from kopt.worker.forking import Forker
 from kopt.worker.process import CandidateProcess
 from kopt.worker.settings import PluginRef
 
@@ -30,6 +31,8 @@ class ProcessRecipe:
     purpose: str = ""
     """What its processes will build, so that they import ahead: see ``kopt_warm_up``."""
     start_seconds: float = 120.0
+    forker: Forker | None = None
+    """What has loaded the plugins for this purpose and forks its processes."""
 
     def start(
         self, *, environment: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()
@@ -37,7 +40,7 @@ class ProcessRecipe:
         """Start a process, which loads its plugins; ``ready`` must be called before it is used."""
         process = CandidateProcess(
             cache=self.cache, memory_limit=self.memory_limit, environment=environment,
-            wrapper=wrapper,
+            wrapper=wrapper, forker=self.forker,
         )  # fmt: skip
         plugins = [list(plugin) for plugin in self.plugins]
         process.begin("load", plugins=plugins, purpose=self.purpose)
@@ -46,9 +49,19 @@ class ProcessRecipe:
     def ready(self, process: CandidateProcess, *, private: bool = False) -> CandidateProcess:
         """Wait until a process has loaded its plugins, and open the problem in it.
 
-        Raises WorkerError: no candidate was in it yet.
+        Raises WorkerError: no candidate was in it yet. Return another one where a forked process
+        did not load or open: then none is forked any more.
         ``private``: its tensors are copies of the judge's, each in memory of its own.
         """
+        try:
+            return self._opened(process, private=private)
+        except WorkerError as error:
+            if self.forker is None or not process.forked:
+                raise
+            self.forker.give_up(str(error))
+        return self._opened(self.start(), private=private)
+
+    def _opened(self, process: CandidateProcess, *, private: bool) -> CandidateProcess:
         try:
             process.finish(self.start_seconds)
             process.order("open", self.start_seconds, **self.opening, private=private)
@@ -72,7 +85,13 @@ class ProcessPool:
         self._spares: list[CandidateProcess] = []
 
     def prestart(self, count: int = 1) -> None:
-        """Have so many processes in waiting; their imports run while others work."""
+        """Have so many processes in waiting; their imports run while others work.
+
+        Where they are forked there is nothing to wait for.
+        """
+        forker = self.recipe.forker
+        if forker is not None and not forker.hopeless:
+            return
         with self._lock:
             while len(self._spares) < count:
                 self._spares.append(self.recipe.start())

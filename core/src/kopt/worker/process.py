@@ -24,6 +24,7 @@ from kopt.model.record import Record
 from kopt.model.verification import Status
 from kopt.worker import family
 from kopt.worker.channel import Channel, ChannelClosedError, ChannelTimeoutError
+from kopt.worker.forking import Adopted, Forker, ForkError
 
 T = TypeVar("T", bound=Record)
 _OUT_OF_MEMORY = re.compile(r"bad_alloc|MemoryError|out of memory|Cannot allocate memory", re.I)
@@ -39,9 +40,12 @@ class CandidateProcess:
 
     def __init__(
         self, *, cache: Path, memory_limit: int, environment: Mapping[str, str] | None = None,
-        wrapper: Sequence[str] = (),
+        wrapper: Sequence[str] = (), forker: Forker | None = None,
     ) -> None:  # fmt: skip
-        """``environment``: variables beyond the usual; ``wrapper``: a command that starts it."""
+        """``environment``: variables beyond the usual; ``wrapper``: a command that starts it.
+
+        ``forker``: what forks it, where it needs neither and that is possible.
+        """
         self._killed = False
         self._end: CandidateError | None = None
         self._number = 0
@@ -51,24 +55,35 @@ class CandidateProcess:
         self.uses = 0
         self.tainted = False
         """A failure may have left the process or its device context broken."""
+        if wrapper or environment or (forker is not None and forker.obstacle):
+            forker = None
         with family.births:
             family.ensure_open()
-            self._start(cache, memory_limit, environment or {}, wrapper)
+            self._start(cache, memory_limit, environment or {}, wrapper, forker)
             family.living[self.pid] = self.kill
 
     def _start(
-        self, cache: Path, memory_limit: int, environment: Mapping[str, str], wrapper: Sequence[str]
-    ) -> None:
+        self, cache: Path, memory_limit: int, environment: Mapping[str, str],
+        wrapper: Sequence[str], forker: Forker | None,
+    ) -> None:  # fmt: skip
         self.home = Path(tempfile.mkdtemp(prefix="kopt-candidate-", dir=plain_temporary()))
         # Without a name: a candidate could put a pipe or a link in the place of a named file.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
+        variables = {**candidate_environment(self.home, cache), **environment}
         ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [*wrapper, sys.executable, "-P", "-m", "kopt.worker.candidate", str(theirs.fileno()),
+        descriptor = theirs.fileno()
+        forked = None
+        if forker is not None:
+            with suppress(ForkError):
+                forked = forker.fork(
+                    self.home, variables, memory_limit, descriptor, self._log.fileno()
+                )
+        self.forked = forked is not None
+        self._process: subprocess.Popen[bytes] | Adopted = forked or subprocess.Popen(
+            [*wrapper, sys.executable, "-P", "-m", "kopt.worker.candidate", str(descriptor),
              str(memory_limit)],
-            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self._log,
-            stderr=self._log, cwd=self.home, start_new_session=True,
-            env={**candidate_environment(self.home, cache), **environment},
+            pass_fds=[descriptor], stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+            cwd=self.home, start_new_session=True, env=variables,
         )  # fmt: skip
         theirs.close()
         self._channel = Channel(ours, _pidfd(self.pid))
