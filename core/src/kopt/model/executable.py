@@ -60,6 +60,10 @@ class DeviceTurns(Protocol):
         """Let measurements through, in the midst of work, while something else takes its time."""
         ...
 
+    def exclusive(self) -> AbstractContextManager[object]:
+        """Have the device alone, to measure. Raises RuntimeError in the midst of work."""
+        ...
+
 
 @runtime_checkable
 class Executable(Protocol):
