@@ -217,3 +217,29 @@ def test_chains_that_hold_for_their_own_leading_extent_alone(graph_of, body):
     for candidate in chains(graph_of, body, TIED[body]):
         with pytest.raises(ValueError, match="only"):
             CHECK.interpreted(candidate, *at(5, TIED[body]))
+
+
+SET_APART = {
+    "(torch.relu(x) + 1.0)[None]": {"x": (64, 48)},
+    "torch.softmax(x, 1)[None]": {"x": (64, 48)},
+    "x.mean(1)[None]": {"x": (64, 48)},
+    "torch.cumsum(x, 1)[None]": {"x": (64, 48)},
+    "torch.relu(x @ w)[None] * 0.3": {"x": (64, 48), "w": (48, 32)},
+    "torch.relu(F.conv2d(x, w)).view(1, -1, 6, 6) * 0.3": {"x": (64, 4, 8, 8), "w": (8, 4, 3, 3)},
+    "F.instance_norm(F.conv2d(x, w) * 2.0) * 0.3": {"x": (64, 4, 8, 8), "w": (8, 4, 3, 3)},
+    "F.max_pool2d(x, 2)[None] * 0.3": {"x": (64, 4, 8, 8)},
+    "F.conv_transpose2d(x, w, stride=2)[None] + 1.0": {"x": (64, 4, 8, 8), "w": (4, 8, 3, 3)},
+}
+"""Results with a dimension of one before what is the leading axis of the arguments."""
+
+
+@pytest.mark.parametrize("language", ["triton", "cuda", "cpp"])
+@pytest.mark.parametrize("body", SET_APART)
+def test_a_dimension_of_one_may_come_first(signature_in_a_run, propose, body, language):
+    """It was an AssertionError, and with it nothing was proposed for a model with InstanceNorm."""
+    shapes = SET_APART[body]
+    signature = signature_in_a_run(f"def f({', '.join(shapes)}): return {body}", **shapes)
+    found = propose(signature, language, structures=99)
+    assert found or language != "triton"
+    for candidate in found:
+        assert candidate.source

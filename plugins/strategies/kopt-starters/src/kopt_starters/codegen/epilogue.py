@@ -74,6 +74,8 @@ class Epilogue:
         outer, places = flat(self._result_places), leaves(self.places)
         if not outer or not places or places[0][:1] != (outer[0],):
             return None
+        if self.result.shape[0] % outer[0].extent:  # a dimension of one before it
+            return None
         moving = [load for load in self.loads if load.strides.get(outer[0])]
         if masked and not all(load.strides.get(axis) for load in moving for axis in outer):
             return None
