@@ -188,7 +188,8 @@ def kopt_warm_up(purpose: str) -> None:
     the judge before it takes hold of the device.
 
     :param purpose: ``baselines``, the language of the candidates, as ``triton``, or ``reference``.
-    Touch neither the device nor the problem: some of these processes are never used.
+    Touch neither the device nor the problem, and start no thread: on Linux candidate processes are
+    forked from one that this was called in, and neither would outlive that.
     """
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -34,6 +37,16 @@ def _vectors(*names: str, mutates: tuple[str, ...] = ()) -> Problem:
     """The problem of which a backend is told: names and shapes, no source."""
     inputs = tuple(InputSpec(name=name, shape=(_LENGTH,)) for name in names)
     return problems.function_problem("", "kernel", inputs, mutates=mutates)
+
+
+_WARMED = """
+import json, sys
+
+from kopt.worker import candidate, forkserver
+
+candidate.load_plugins(*json.loads(sys.argv[1]))
+print("obstacle:", forkserver.obstacle() or "none")
+"""
 
 
 class BackendContract(PluginContract):
@@ -119,6 +132,17 @@ class BackendContract(PluginContract):
         for purpose in (self.language, "baselines", "reference", "nobodys-language"):
             hooks.kopt_warm_up(purpose)
         assert not hooks.failures
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="candidate processes are forked on Linux")
+    def test_processes_can_be_forked_once_it_is_warm(self) -> None:
+        """Neither a thread nor an open device is left by what is imported for its language."""
+        plugins = [[role, name, {}] for role, name, _ in self.hooks().references("backend")]
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _WARMED, json.dumps([plugins, self.language])],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.stdout.strip().splitlines()[-1] == "obstacle: none"
 
     def test_it_builds_its_language(self, tmp_path: Path) -> None:
         """The executable says who built it and how long that took."""
