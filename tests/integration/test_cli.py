@@ -284,3 +284,21 @@ def test_doctor_and_plugins_give_json(kopt: Kopt) -> None:
     assert doctor.returncode == int(any(check["state"] == "fail" for check in checks))
     plugins = json.loads(kopt("plugins", "--check", "--json").stdout)["plugins"]
     assert {row["name"] for row in plugins} >= {"cpp", "torch", "verify", "beam", "native"}
+
+
+def test_another_arithmetic_is_named_wherever_it_is_asked_for(home: Path, kopt: Kopt) -> None:
+    strict = ("--precision", "strict")
+    words = "float32 arithmetic: strict, the reference without TF32"
+    quick = (*QUICK, "--runs-dir", "strict", "--max-trials", "1", "--strategy", "starters")
+    run = kopt("optimize", "rms", *quick, *strict)
+    assert words in run.stdout
+    shown = json.loads(kopt("show", "last", "--runs-dir", "strict", "--json").stdout)
+    assert shown["precision"] == "strict"
+    assert words in kopt("verify", "rms", "right.cpp", *QUICK[:2], *strict).stdout
+    measured = kopt("measure", "rms", "right.cpp", *QUICK, *strict, "--json")
+    assert json.loads(measured.stdout)["precision"] == "strict"
+    plain = kopt("analyze", "rms", *QUICK, "--json")
+    assert json.loads(plain.stdout)["precision"] == "reference"
+    wrong = kopt("verify", "rms", "right.cpp", "--precision", "half")
+    assert (wrong.returncode, wrong.stdout) == (4, "")
+    assert "reference, strict, tf32" in wrong.stderr

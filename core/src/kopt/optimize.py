@@ -37,7 +37,7 @@ from kopt.machine import (
 )
 from kopt.model.budget import Budget
 from kopt.model.device import DeviceKind
-from kopt.model.problem import Problem
+from kopt.model.problem import PRECISIONS, Problem
 from kopt.model.run import Run, RunConfig
 from kopt.plugins.catalog import installed
 from kopt.reporter import Reporter
@@ -68,6 +68,7 @@ def optimize(
     judges: Sequence[Named] | None = None,
     llm: Named | None = None,
     device: DeviceKind | None = None,
+    precision: str | None = None,
     budget: Budget | None = None,
     seed: int | None = None,
     options: Mapping[str, Mapping[str, object]] | None = None,
@@ -80,6 +81,8 @@ def optimize(
     :param problem: a problem, the path of one, or a function of tensors (then ``inputs`` gives one
         example of each argument, in order or by name).
     :param mutates: names of the tensors that such a function changes in place.
+    :param precision: ``reference``, ``strict`` or ``tf32`` in place of the problem's own: which
+        float32 arithmetic the reference uses, and so how accurate a kernel has to be.
     :param options: ``"role.name"`` to plugin options, as ``{"search.beam": {"width": 2}}``.
     :param confirm: ``faster`` leaves a best kernel that the search saw slower than a baseline
         unconfirmed: it cannot win, and ``best`` of the run is None then.
@@ -101,7 +104,7 @@ def optimize(
     if search is not None and not isinstance(search, str):
         update["search"] = "instance"
     settings = settings.model_copy(update=update)
-    chosen = as_problem(problem, inputs, mutates)
+    chosen = with_precision(as_problem(problem, inputs, mutates), precision)
     return start(
         chosen, settings, budget=budget, instances=instances, reporter=reporter, confirm=confirm
     )
@@ -134,8 +137,24 @@ def as_problem(
     return problem_from_function(problem, inputs, mutates=mutates)
 
 
-def load_problem(path: str | Path) -> Problem:
-    """Read a problem file or folder with every installed format. Raises ProblemError."""
+def with_precision(problem: Problem, precision: str | None) -> Problem:
+    """Return a problem whose reference uses another float32 arithmetic; None: its own.
+
+    Raises ProblemError for a name that is none.
+    """
+    if precision is None:
+        return problem
+    if precision not in PRECISIONS:
+        raise ProblemError(f"precision {precision!r}: must be one of {', '.join(PRECISIONS)}")
+    tolerance = problem.tolerance.model_copy(update={"precision": precision})
+    return problem.model_copy(update={"tolerance": tolerance})
+
+
+def load_problem(path: str | Path, precision: str | None = None) -> Problem:
+    """Read a problem file or folder with every installed format. Raises ProblemError.
+
+    ``precision``: see ``with_precision``.
+    """
     place = Path(path)
     if not place.exists():
         raise ProblemError(f"{place}: no such file or folder; `kopt init FILE:FUNCTION` makes one")
@@ -148,7 +167,7 @@ def load_problem(path: str | Path) -> Problem:
             f"a function, `kopt init {place.name if place.suffix == '.py' else 'FILE'}:FUNCTION` "
             "makes a problem"
         )
-    return problem
+    return with_precision(problem, precision)
 
 
 def known_problem(place: Path) -> Problem | None:

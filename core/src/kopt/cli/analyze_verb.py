@@ -11,6 +11,7 @@ from kopt.cli.options import (
     ConfigFile,
     DeviceName,
     PluginOptions,
+    PrecisionName,
     ProblemPath,
     Verb,
     settings_of,
@@ -18,7 +19,7 @@ from kopt.cli.options import (
 
 if TYPE_CHECKING:
     from kopt.insight import Analyzed
-    from kopt.model.work import Precision
+    from kopt.model.problem import Precision
 
 _NOTHING = 1.05
 """Time over bound below which no kernel is worth the search."""
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
 def analyze(
     problem: ProblemPath,
     device: DeviceName = None,
+    precision: PrecisionName = None,
     config: ConfigFile = None,
     option: PluginOptions = None,
     as_json: AsJson = False,
@@ -47,18 +49,24 @@ def analyze(
     from kopt.insight import analyze as look
     from kopt.optimize import load_problem
 
-    loaded = load_problem(problem)
+    loaded = load_problem(problem, precision)
     with ProgressReporter() as progress:
         found = look(loaded, settings, progress)
-    precision = loaded.tolerance.precision
-    rows = [_row(found, name, precision) for name in found.opening.signature.workloads]
+    used = loaded.tolerance.precision
+    rows = [_row(found, name, used) for name in found.opening.signature.workloads]
     if as_json:
         print_json({
             "schema": 1, "problem": loaded.name, "device": found.device.to_json(),
+            "precision": loaded.tolerance.precision,
             "fastest": found.opening.fastest, "workloads": rows,
             "failed_baselines": found.opening.failed_baselines,
         })  # fmt: skip
     else:
+        from kopt.cli.outcome import arithmetic
+        from kopt.cli.output import put
+
+        if told := arithmetic(loaded):
+            put(told)
         _put(found, rows)
     return 0
 

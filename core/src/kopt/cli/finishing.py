@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kopt.cli.outcome import run_json, stages, worst_ratio
+from kopt.cli.outcome import arithmetic, run_json, stages, worst_ratio
 from kopt.cli.output import plain_table, print_json, put, put_path, write
 from kopt.errors import ExitCode
 
@@ -38,6 +38,8 @@ def print_run(run: Run) -> None:
     where = f" on {run.device.name}" if run.device else ""
     put(f"{escape(run.problem.name)}{escape(where)}: [bold]{run.status}[/]")
     put(escape(verdict(run)))
+    if told := arithmetic(run.problem):
+        put(told)
     if run.status == "interrupted" and run.reason and not run.reason.startswith(run.status):
         write(f"{run.reason}\n")  # never wrapped: it may name the files that are waited for
     if run.baselines:

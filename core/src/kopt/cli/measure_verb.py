@@ -14,6 +14,7 @@ from kopt.cli.options import (
     DeviceName,
     KernelPaths,
     PluginOptions,
+    PrecisionName,
     ProblemPath,
     Verb,
     Verifiers,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from kopt.evaluator import Opening
     from kopt.model.evaluation import Evaluation
+    from kopt.model.problem import Problem
 
     Results = list[tuple[Path, Evaluation]]
 
@@ -40,6 +42,7 @@ def measure(
     backend: Backend = None,
     verifier: Verifiers = None,
     device: DeviceName = None,
+    precision: PrecisionName = None,
     config: ConfigFile = None,
     option: PluginOptions = None,
     as_json: AsJson = False,
@@ -58,7 +61,7 @@ def measure(
     from kopt.optimize import load_problem
     from kopt.single import open_bench
 
-    loaded, candidates = load_problem(problem), [load_kernel(path) for path in kernels]
+    loaded, candidates = load_problem(problem, precision), [load_kernel(path) for path in kernels]
     results: Results = []
     with (
         ProgressReporter() as progress,
@@ -68,19 +71,19 @@ def measure(
             results.append((path, bench.measure(candidate)))
             progress.step(f"{escape(path.name)}: {measured_verdict(results[-1][1])}")
     if as_json:
-        _print_json(bench.opening, results)
+        _print_json(loaded, bench.opening, results)
     else:
-        _print(bench.opening, results)
+        _print(loaded, bench.opening, results)
     return 0 if all(evaluation.measured for _, evaluation in results) else 1
 
 
-def _print_json(opening: Opening, results: Results) -> None:
+def _print_json(problem: Problem, opening: Opening, results: Results) -> None:
     from kopt.cli.outcome import evaluation_json, measured_verdict
     from kopt.cli.output import print_json
 
     print_json({
         "schema": 1, "device": opening.device.to_json(), "copy_ms": opening.copy_ms,
-        "noise": opening.noise,
+        "noise": opening.noise, "precision": problem.tolerance.precision,
         "baselines": {b.name: {"latency_ms": b.measurement.latency_ms} for b in opening.baselines},
         "failed_baselines": opening.failed_baselines,
         "kernels": [
@@ -90,13 +93,14 @@ def _print_json(opening: Opening, results: Results) -> None:
     })  # fmt: skip
 
 
-def _print(opening: Opening, results: Results) -> None:
+def _print(problem: Problem, opening: Opening, results: Results) -> None:
     from rich.markup import escape
 
-    from kopt.cli.outcome import further_times
+    from kopt.cli.outcome import arithmetic, further_times
     from kopt.cli.output import put
 
-    put(f"on {escape(opening.device.name)}, A/A noise {opening.noise:.1%}", "")
+    put(f"on {escape(opening.device.name)}, A/A noise {opening.noise:.1%}")
+    put(*filter(None, [arithmetic(problem)]), "")
     put(_table(opening, results), "")
     for name, reason in opening.failed_baselines.items():
         put(f"baseline {escape(name)} was left out: {escape(reason)}")

@@ -19,6 +19,7 @@ from kopt.cli.options import (
     MaxTrials,
     MaxUsd,
     PluginOptions,
+    PrecisionName,
     ProblemPath,
     Profilers,
     RunsDir,
@@ -48,6 +49,7 @@ def optimize(
     llm: Llm = None,
     executor: Executor = None,
     device: DeviceName = None,
+    precision: PrecisionName = None,
     max_time: MaxTime = None,
     max_trials: MaxTrials = None,
     max_tokens: MaxTokens = None,
@@ -82,5 +84,5 @@ def optimize(
     from kopt.optimize import load_problem, start
 
     with ProgressReporter(Budget(seconds=settings.max_time)) as reporter:
-        run = start(load_problem(problem), settings, reporter=reporter)
+        run = start(load_problem(problem, precision), settings, reporter=reporter)
     return show_run(run, as_json=as_json)

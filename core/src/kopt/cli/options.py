@@ -68,6 +68,15 @@ Backend = Annotated[
 DeviceName = Annotated[
     str | None, typer.Option("--device", metavar="cpu|cuda", help="Where candidates run.")
 ]
+PrecisionName = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        metavar="reference|strict|tf32",
+        help="Float32 arithmetic of the reference, which kernels are held to "
+        "(default the problem's).",
+    ),
+]
 Strategies = Annotated[
     list[str] | None,
     typer.Option("--strategy", metavar="NAME", help="Proposes candidates; repeat for more."),

@@ -9,9 +9,19 @@ if TYPE_CHECKING:
 
     from kopt.model.evaluation import Evaluation
     from kopt.model.measurement import Measurement
+    from kopt.model.problem import Problem
     from kopt.model.run import Run
 
 SCHEMA = 1
+_ARITHMETIC = {
+    "strict": "float32 arithmetic: strict, the reference without TF32",
+    "tf32": "float32 arithmetic: tf32, the reference with TF32 wherever possible",
+}
+
+
+def arithmetic(problem: Problem) -> str:
+    """Say which float32 arithmetic kernels are held to, where it is not that of the defaults."""
+    return _ARITHMETIC.get(problem.tolerance.precision, "")
 
 
 def run_json(run: Run) -> dict[str, Any]:
@@ -21,6 +31,7 @@ def run_json(run: Run) -> dict[str, Any]:
         "folder": str(run.folder.absolute()),
         "problem": {"name": run.problem.name, "format": run.problem.format, "id": run.problem.id},
         "device": run.device.to_json() if run.device else None,
+        "precision": run.problem.tolerance.precision,
         "baselines": {name: _times(m) for name, m in run.baselines.items()},
         "failed_baselines": run.failed_baselines, "copy_ms": run.copy_ms,
         "best": _best(run), "keep": run.keep,

@@ -14,6 +14,7 @@ from kopt.cli.options import (
     DeviceName,
     Judges,
     PluginOptions,
+    PrecisionName,
     Profilers,
     Verb,
     Verifiers,
@@ -51,6 +52,7 @@ def profile(
     backend: Backend = None,
     verifier: Verifiers = None,
     device: DeviceName = None,
+    precision: PrecisionName = None,
     everything: All = False,
     config: ConfigFile = None,
     option: PluginOptions = None,
@@ -77,12 +79,17 @@ def profile(
     from kopt.model.verification import Status
     from kopt.optimize import load_problem
 
-    loaded, candidate = load_problem(path), load_kernel(kernel)
+    loaded, candidate = load_problem(path, precision), load_kernel(kernel)
     with ProgressReporter() as progress:
         found = look(loaded, candidate, settings, progress)
     if as_json:
         print_json(_as_json(loaded, found))
     else:
+        from kopt.cli.outcome import arithmetic
+        from kopt.cli.output import put
+
+        if told := arithmetic(loaded):
+            put(told)
         put_profiled(found, everything=everything)
     return 0 if found.evaluation.status is Status.CORRECT else 1
 
@@ -91,6 +98,7 @@ def _as_json(problem: Problem, found: Profiled) -> dict[str, object]:
     return {
         "schema": 1,
         "problem": problem.name,
+        "precision": problem.tolerance.precision,
         "device": found.device.to_json(),
         "signature": found.signature.to_json(),
         "evaluation": found.evaluation.to_json(),

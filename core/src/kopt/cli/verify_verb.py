@@ -13,6 +13,7 @@ from kopt.cli.options import (
     ConfigFile,
     DeviceName,
     PluginOptions,
+    PrecisionName,
     ProblemPath,
     Verb,
     Verifiers,
@@ -41,6 +42,7 @@ def verify(
     backend: Backend = None,
     verifier: Verifiers = None,
     device: DeviceName = None,
+    precision: PrecisionName = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +72,7 @@ def verify(
     from kopt.model.kernel_file import load_kernel
     from kopt.optimize import load_problem
 
-    loaded = load_problem(problem)
+    loaded = load_problem(problem, precision)
     if kernel is None:
         return _lint(loaded, settings, as_json=as_json)
     candidate = load_kernel(kernel)
@@ -80,9 +82,9 @@ def verify(
         )
         checked = single.verify(loaded, candidate, settings, steps)
     if as_json:
-        _print_json(checked, compiled)
+        _print_json(loaded, checked, compiled)
     else:
-        _print(checked, compiled)
+        _print(loaded, checked, compiled)
     fits = compiled is None or compiled.status is None
     return 0 if checked.evaluation.status == "correct" and fits else 1
 
@@ -102,11 +104,14 @@ def _lint(problem: Problem, settings: Settings, *, as_json: bool) -> int:
     return 1 if report.survivors else 0
 
 
-def _print_json(checked: Checked, compiled: Compiled | None) -> None:
+def _print_json(problem: Problem, checked: Checked, compiled: Compiled | None) -> None:
     from kopt.cli.outcome import evaluation_json
     from kopt.cli.output import print_json
 
-    data = {**evaluation_json(checked.evaluation), "reduced_sizes": checked.reduced or None}
+    data = {
+        **evaluation_json(checked.evaluation), "precision": problem.tolerance.precision,
+        "reduced_sizes": checked.reduced or None,
+    }  # fmt: skip
     if compiled is not None:
         data |= {
             "target": compiled.target, "kernels": list(compiled.kernels),
@@ -115,16 +120,18 @@ def _print_json(checked: Checked, compiled: Compiled | None) -> None:
     print_json(data)
 
 
-def _print(checked: Checked, compiled: Compiled | None) -> None:
+def _print(problem: Problem, checked: Checked, compiled: Compiled | None) -> None:
     from rich.markup import escape
 
-    from kopt.cli.outcome import stage_table
+    from kopt.cli.outcome import arithmetic, stage_table
     from kopt.cli.output import put
 
     evaluation = checked.evaluation
     shown = any(stage.outcome == "fail" for v in evaluation.verifications for stage in v.stages)
     detail = f": {evaluation.detail}" if evaluation.detail and not shown else ""
     put(f"[bold]{evaluation.status}[/]{escape(detail)}")
+    if told := arithmetic(problem):
+        put(told)
     if evaluation.verifications:
         put("", stage_table(evaluation), "")
     if checked.reduced:

@@ -25,14 +25,13 @@ from kopt.formats.python_source import (
     suggestion,
 )
 from kopt.formats.toml_table import Table
-from kopt.model.problem import InputSpec, Problem, ReferenceSource, Tolerance, Workload
+from kopt.model.problem import PRECISIONS, InputSpec, Problem, ReferenceSource, Tolerance, Workload
 from kopt.plugins.markers import hookimpl
 
 DESCRIPTION = "problem.toml"
 _OPEN = re.compile(r"^# /// kopt-problem\s*$")
 _CLOSE = re.compile(r"^# ///\s*$")
 _ROLES = ("measure", "check")
-_PRECISIONS = ("reference", "strict", "tf32")
 
 
 class NativeFormat:
@@ -177,9 +176,9 @@ def _tolerance(table: Table) -> Tolerance:
     precision = table.take("precision", str, "reference")
     if factor is not None and not 0 < factor < float("inf"):
         raise ProblemError(f"{table.where('factor')} must be more than 0")
-    if precision not in _PRECISIONS:
+    if precision not in PRECISIONS:
         raise ProblemError(
-            f"{table.where('precision')} must be one of {', '.join(_PRECISIONS)}, not {precision!r}"
+            f"{table.where('precision')} must be one of {', '.join(PRECISIONS)}, not {precision!r}"
         )
     table.finish()
     return Tolerance(factor=factor, precision=cast("Any", precision))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -47,12 +47,16 @@ class Workload(Record):
     role: Literal["measure", "check"] = "measure"
 
 
+Precision = Literal["reference", "strict", "tf32"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+
 class Tolerance(Record):
     """How far from the float64 oracle a result may be (docs/explanation/verification)."""
 
     factor: float | None = Field(default=None, gt=0)
     """k of ``rms(y - y64) <= max(k rms(y_ref - y64), floor)``; None: 2, or 3 for half types."""
-    precision: Literal["reference", "strict", "tf32"] = "reference"
+    precision: Precision = "reference"
     """Which float32 arithmetic the reference uses: PyTorch's defaults, no TF32, or TF32."""
 
 

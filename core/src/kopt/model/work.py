@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kopt.model.device import Peaks
-    from kopt.model.problem import OperatorCall, WorkloadSignature
+    from kopt.model.problem import OperatorCall, Precision, WorkloadSignature
 
 WorkKind = Literal["product", "convolution"]
-Precision = Literal["reference", "strict", "tf32"]
 
 
 class MatrixFlops(Record):
