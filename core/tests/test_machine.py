@@ -10,11 +10,13 @@ from kopt.errors import ConfigError, DeviceError
 from kopt.machine import (
     candidate_memory_limit,
     choose_device,
+    gpu_clocks,
     gpu_names,
     memory_bytes,
     refuse_untimeable,
     usable_cpus,
 )
+from kopt.model.device import Clocks
 
 
 @pytest.fixture
@@ -75,3 +77,25 @@ def test_memory_is_as_the_driver_tells_it(
     smi(f"echo '{said}'")
     assert memory_bytes("cuda") == found
     assert memory_bytes("cpu") > 0
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("1980, 3201, 1980, 41, 612.35",
+         Clocks(sm_mhz=1980, memory_mhz=3201, most_sm_mhz=1980, celsius=41, watts=612.35)),
+        ("1980, [N/A], 1980, 41, [N/A]", Clocks(sm_mhz=1980, most_sm_mhz=1980, celsius=41)),
+        ("[N/A], [N/A], [N/A], [N/A], [N/A]", None),
+        ("a word", None),
+    ],
+)  # fmt: skip
+def test_clocks_are_as_the_driver_tells_them(
+    smi: Callable[[str], None], said: str, found: Clocks | None
+) -> None:
+    smi(f"echo '{said}'")
+    assert gpu_clocks() == found
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_there_are_no_clocks() -> None:
+    assert gpu_clocks() is None

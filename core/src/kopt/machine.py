@@ -12,7 +12,7 @@ import psutil
 
 from kopt.env import visible_gpu
 from kopt.errors import ConfigError, DeviceError
-from kopt.model.device import DeviceKind
+from kopt.model.device import Clocks, DeviceKind
 
 CPU_LANGUAGES = frozenset({"cpp"})
 GPU_LANGUAGES = frozenset({"triton", "cuda"})
@@ -45,14 +45,44 @@ def gpu_uuid() -> str:
 
 
 def _of_first_gpu(field: str) -> str | None:
-    if not gpu_names():
-        return None
+    words = _nvidia_smi(field).split() if gpu_names() else []
+    return words[0] if words else None
+
+
+def _nvidia_smi(fields: str) -> str:
+    """Return the line of the first GPU that CUDA sees; empty where it cannot be asked for."""
     chosen = visible_gpu()
     done = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader", *(["-i", chosen] if chosen else [])],
+        ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits",
+         *(["-i", chosen] if chosen else [])],
         capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
-    return done.stdout.split()[0] if done.returncode == 0 and done.stdout.split() else None
+    lines = done.stdout.splitlines()
+    return lines[0] if done.returncode == 0 and lines else ""
+
+
+def gpu_clocks() -> Clocks | None:
+    """Return the clocks, temperature and power of the first GPU that CUDA sees; None: not known."""
+    if not gpu_names():
+        return None
+    try:
+        told = _nvidia_smi("clocks.sm,clocks.mem,clocks.max.sm,temperature.gpu,power.draw")
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    numbers = [_number(each) for each in told.split(",")]
+    if len(numbers) != 5 or not any(numbers):
+        return None
+    sm, memory, most, celsius = (None if n is None else round(n) for n in numbers[:4])
+    return Clocks(
+        sm_mhz=sm, memory_mhz=memory, most_sm_mhz=most, celsius=celsius, watts=numbers[4]
+    )  # fmt: skip
+
+
+def _number(told: str) -> float | None:
+    try:
+        return float(told)
+    except ValueError:  # "[N/A]"
+        return None
 
 
 def choose_device(asked: DeviceKind | None, languages: Sequence[str] = ()) -> DeviceKind:

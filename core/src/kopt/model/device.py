@@ -38,6 +38,17 @@ class Peaks(Record):
         return max(known, default=None)
 
 
+class Clocks(Record):
+    """A GPU's clocks as its driver told them right after something was timed; None: it did not."""
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    most_sm_mhz: int | None = None
+    """What the multiprocessors' clock may be at most."""
+    celsius: int | None = None
+    watts: float | None = None
+
+
 class Device(Record):
     """A device as found, with what was measured on it; nothing is taken from a table of names."""
 
@@ -56,6 +67,8 @@ class Device(Record):
     compulsory ones, where a problem was opened."""
     peaks: Peaks | None = None
     """None: never measured here."""
+    clocks: Clocks | None = None
+    """When the baselines had been timed; None: a CPU, or nothing was."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Driver, frameworks and compilers, by name."""
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from kopt.errors import RunStoreError
-from kopt.model.device import Device, DeviceKind
+from kopt.model.device import Clocks, Device, DeviceKind
 from kopt.model.measurement import Interval, Measurement
 from kopt.model.record import Record
 from kopt.model.verification import Status
@@ -78,6 +78,8 @@ class Row(Record):
     """Wall clock, of earlier parts too."""
     device_id: str = ""
     """The driver's id of the GPU, of those that the suite was spread over; empty for a CPU."""
+    clocks: Clocks | None = None
+    """The GPU's, when the baselines had been timed."""
     jobs: int = Field(default=1, gt=0)
     """Problems that were run at a time when it was."""
     trials: dict[str, int] = Field(default_factory=dict)

@@ -51,7 +51,8 @@ def row_of(
         limited_by=bound.limited_by if bound else None,
         stages=_stages(run) if improved else {},
         stage_seconds=_stage_seconds(run) if improved else {}, seconds=max(seconds, run.spend.seconds),
-        device_id=run.device.uuid if run.device else "", trials=run.trials, baselines=run.baselines, failed_baselines=run.failed_baselines,
+        device_id=run.device.uuid if run.device else "",
+        clocks=run.device.clocks if run.device else None, trials=run.trials, baselines=run.baselines, failed_baselines=run.failed_baselines,
         measurement=run.best.measurement if run.best else closest,
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ from kopt.env import POOLED_ALLOCATOR
 from kopt.errors import CandidateError, KoptError, ProblemError, WorkerError
 from kopt.evaluator import Compiled, Opening
 from kopt.hooks import Hooks
+from kopt.machine import gpu_clocks
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Build, Evaluation
 from kopt.model.oracle import OracleReport
@@ -135,10 +136,13 @@ class Judge:
             }
             baselines = self._bench.time(verified)
             self._calls = [self.timing.of(w.name)[0].call for w in self.timing.workloads]
+        clocks = gpu_clocks() if self.reference.device.kind == "cuda" else None
         first = self.reference.signature.first
         bandwidth = first.compulsory_bytes / next(iter(copies.values())) / 1e6
         return Opening(
-            device=self.reference.device.model_copy(update={"copy_bandwidth_gb_s": bandwidth}),
+            device=self.reference.device.model_copy(
+                update={"copy_bandwidth_gb_s": bandwidth, "clocks": clocks}
+            ),
             signature=self.reference.signature, baselines=tuple(baselines),
             fastest=self._bench.fastest, failed_baselines=failed, noise=self._bench.noise, copy_ms=copies,
         )  # fmt: skip
