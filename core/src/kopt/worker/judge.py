@@ -96,6 +96,7 @@ class Judge:
             self._hooks, reference, self._lock, self._bench, self.timing, self.rng
         )
         self._twins = Twins()
+        self._sanitizers = device_sanitizer.Sanitizers(self._recipe())
         self.probing = Probing(
             self._recipe(), self._pool, self._lock, self._profiled_inputs, self._built
         )
@@ -156,11 +157,23 @@ class Judge:
         self._pool.prestart(2)  # one for the candidate, one for its twin
         self._bench.unbind()
         self.timing.close()
-        return _confirmed(self._retried(candidate, fresh=True))
+        with self._sanitizers_ahead():
+            return _confirmed(self._retried(candidate, fresh=True))
 
     def verify(self, candidate: Candidate) -> Evaluation:
         """Build and verify at full depth, without timing."""
-        return self._retried(candidate, fresh=True, timed=False)
+        with self._sanitizers_ahead():
+            return self._retried(candidate, fresh=True, timed=False)
+
+    @contextmanager
+    def _sanitizers_ahead(self) -> Iterator[None]:
+        """Have what the sanitizers take imported while other stages run."""
+        if self.reference.device.kind == "cuda":
+            self._sanitizers.prestart()
+        try:
+            yield
+        finally:
+            self._sanitizers.close()
 
     def test_oracle(self) -> OracleReport:
         """Have the verifiers judge known-wrong results. Raises WorkerError where none can."""
@@ -344,7 +357,7 @@ class Judge:
 
         nbytes = sum(segment.nbytes for segment in inputs.segments)
         with self._lock.resting():
-            return device_sanitizer.sanitize(self._recipe(), nbytes, calls)
+            return device_sanitizer.sanitize(self._sanitizers, nbytes, calls)
 
     @contextmanager
     def _twin(self, candidate: Candidate, depth: Depth) -> Iterator[ProcessTrial]:
