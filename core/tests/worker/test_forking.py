@@ -111,6 +111,15 @@ def test_its_end_and_what_of_are_known(forked, signal):
     assert not forked.alive
 
 
+def test_one_that_has_just_been_forked_can_be_killed(forking, forker):
+    """It was not yet the leader of its group, by which it is killed, and was waited for for ever."""
+    for _ in range(20):
+        process = forking.start()
+        assert os.getpgid(process.pid) == process.pid
+        process.kill()
+        assert not psutil.pid_exists(process.pid)
+
+
 def test_a_hang_is_killed_with_what_it_started(forked):
     source = "import subprocess, time; subprocess.Popen(['sleep', '77']); time.sleep(60)"
     with pytest.raises(CandidateError) as caught:

@@ -74,14 +74,17 @@ class ForkServer:
                 os.close(fd)
 
     def _fork(self, hooks: Hooks, request: dict[str, Any], fds: list[int]) -> int:
-        """Return the id of a process whose parent has ended: the judge adopts it."""
+        """Return the id of a process whose parent has ended: the judge adopts it.
+
+        It leads a group of its own by then, by which it can be killed.
+        """
         here, there = os.pipe()
         between = os.fork()
         if not between:
-            pid = os.fork()
-            if pid:
-                os.write(there, str(pid).encode())
+            if os.fork():
                 os._exit(0)
+            os.setsid()
+            os.write(there, str(os.getpid()).encode())
             os.close(here)
             os.close(there)
             self._live(hooks, request, fds)
@@ -97,7 +100,6 @@ class ForkServer:
         try:
             self._channel.close()
             descriptor, log = fds
-            os.setsid()
             os.dup2(log, 1)
             os.dup2(log, 2)
             os.close(log)
