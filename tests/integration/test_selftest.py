@@ -13,10 +13,13 @@ from typing import Any
 import psutil
 import pytest
 
+from kopt.config import Settings
 from kopt.errors import ProblemError
 from kopt.model.kernel_file import load_kernel
+from kopt.optimize import load_problem
 from kopt.selftest import runner
 from kopt.selftest.cases import CASES, FIXTURES, KNOWN_OPEN, Case
+from kopt.single import open_bench
 
 pytest.importorskip("torch")
 
@@ -140,6 +143,17 @@ class TestSideBySide:
         found.close()  # type: ignore[attr-defined]
         assert threading.active_count() <= threads
         assert not set(psutil.Process().children(recursive=True)) - others
+
+
+def test_what_replaces_the_clocks_and_statistics_of_its_process_is_timed_as_slow_as_it_is() -> None:
+    kernel = load_kernel(FIXTURES / "kernels" / "slow-with-patched-statistics.py.txt")
+    settings = Settings(device="cpu", options={"backend.torch": {"compile": False}})
+    with open_bench(load_problem(FIXTURES / "problems" / "norm"), [kernel], settings) as bench:
+        found = bench.measure(kernel)
+    assert found.status == "correct"
+    assert found.measurement is not None
+    # It does everything fifty times: no noise makes that as fast as doing it once.
+    assert max(interval.median for interval in found.measurement.speedup.values()) < 0.5
 
 
 def test_no_attack_is_expected_to_be_accepted() -> None:

@@ -333,16 +333,27 @@ def test_a_session_that_is_killed_leaves_nobody(
 def test_a_copy_timed_on_a_busy_machine_wrongs_no_kernel(
     opening_ms: float, now_ms: float, credible: bool
 ) -> None:
-    """The floor is the faster of the copy at opening and one timed when it matters."""
+    """The floor is the faster of the copy at opening and one timed when it matters.
+
+    That one is of a part where all of the bytes would fill the device beside what is timed.
+    """
+    moved, asked = 64 << 20, []
     watch = object.__new__(Stopwatch)  # its floor alone is asked
     watch.copy_ms = {"default": opening_ms}
-    watch.reference = SimpleNamespace(copy_ms=lambda nbytes: now_ms)  # type: ignore[assignment]
+
+    def copy_ms(nbytes: int) -> float:
+        asked.append(nbytes)
+        return now_ms * nbytes / moved
+
+    watch.reference = SimpleNamespace(  # type: ignore[assignment]
+        copy_ms=copy_ms, device=SimpleNamespace(memory_bytes=4 * moved)
+    )
     pair = PairedSamples(
         baseline="eager", launches=1, baseline_launches=1, samples_ms=(1.0,),
         baseline_samples_ms=(1.0,), speedup=Interval(median=1.0, low=1.0, high=1.0),
     )  # fmt: skip
     found = WorkloadMeasurement(
-        workload="default", weight=1.0, latency_ms=1.0, call_ms=1.0, bytes_moved=64 << 20,
+        workload="default", weight=1.0, latency_ms=1.0, call_ms=1.0, bytes_moved=moved,
         pairs=(pair,),
     )  # fmt: skip
     if credible:
@@ -352,6 +363,7 @@ def test_a_copy_timed_on_a_busy_machine_wrongs_no_kernel(
             watch._check_floor(found)
         assert caught.value.status is Status.TIMING_NOT_CREDIBLE
     assert watch.copy_ms["default"] == now_ms
+    assert asked == [moved // 4]
 
 
 @pytest.mark.parametrize(
@@ -392,3 +404,44 @@ def test_a_lost_baseline_and_a_bad_problem_are_not_tried_again():
         judge._once = once  # type: ignore[assignment]
         with pytest.raises(type(error)):
             judge._retried(right(1), fresh=False)
+
+
+def test_what_one_left_in_its_process_is_not_held_against_the_next(
+    settings: JudgeSettings,
+) -> None:
+    """A right candidate that replaces a builtin: in the same process honest ones fail."""
+    evaluator = LocalEvaluator(settings.model_copy(update={"build_workers": 1}))
+    doubles = "for i in range(len(x)):\n    out[i] = {} * (2.0 if x[i] > 0 else -2.0)"
+    patch = "import builtins\nbuiltins.abs = lambda value: 0.0"
+    spoils = plain(doubles.format("(x[i] * x[i]) ** 0.5"), before=patch)
+    honest = plain(doubles.format("abs(x[i])"))
+    try:
+        evaluator.open()
+        assert by_id(evaluator, [spoils])[spoils.id].status == Status.CORRECT
+        assert by_id(evaluator, [honest])[honest.id].status == Status.CORRECT
+    finally:
+        evaluator.close()
+
+
+def test_a_winner_is_built_anew_and_its_cache_is_gone_afterwards(
+    evaluator: LocalEvaluator, settings: JudgeSettings, tmp_path: Path
+) -> None:
+    """What earlier candidates' processes may have written to is not read."""
+    told = tmp_path / "told"
+    source = f"""
+        import os
+        with open({str(told)!r}, "a") as file:
+            print(os.environ["TRITON_CACHE_DIR"], file=file)
+        for i in range(len(x)):
+            out[i] = x[i] + x[i]
+        """
+    candidate = plain(source)
+    assert by_id(evaluator, [candidate])[candidate.id].status == Status.CORRECT
+    searched = set(told.read_text().split())
+    told.unlink()
+    assert evaluator.confirm(candidate).status == Status.CORRECT
+    (confirmed,) = set(told.read_text().split())
+    assert searched == {str(settings.cache / "triton")}
+    assert Path(confirmed).parent.parent == settings.cache
+    assert Path(confirmed).parent.name.startswith("anew-")
+    assert not Path(confirmed).parent.exists()

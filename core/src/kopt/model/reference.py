@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -35,8 +35,13 @@ class SharedSegment(Protocol):
     id: int
     nbytes: int
 
-    def announcement(self) -> tuple[dict[str, Any], tuple[int, ...]]:
-        """Return what the other process must be told, and the descriptors to send along."""
+    def announcement(
+        self, alive: Callable[[], bool] | None = None
+    ) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """Return what the other process must be told, and the descriptors to send along.
+
+        ``alive`` says whether that process runs: one that does not has nothing open any more.
+        """
         ...
 
 

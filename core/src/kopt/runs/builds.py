@@ -13,11 +13,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
+from kopt.env import plain_temporary
 from kopt.errors import RunStoreError
 
 SCHEMA = 1
 _MANIFEST = "manifest.json"
+_ANEW = "anew"
 _STALE_SECONDS = 24 * 3600.0
+
+
+@contextmanager
+def emptied(cache: Path) -> Iterator[Path]:
+    """Give an empty folder in a build cache, for what is to be built anew; it is removed afterwards.
+
+    What a process that was killed left of such folders is removed too.
+    """
+    for left in cache.glob(f"{_ANEW}-*"):
+        pid = left.name.split("-")[1]
+        if not (pid.isdecimal() and psutil.pid_exists(int(pid))):
+            shutil.rmtree(left, ignore_errors=True)
+    prefix = f"{_ANEW}-{os.getpid()}-"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=prefix, dir=cache))
+    except OSError:  # a cache that cannot be written
+        made = Path(tempfile.mkdtemp(prefix=prefix, dir=plain_temporary()))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 class BuildCache:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from kopt.config import Settings
@@ -23,6 +27,7 @@ from kopt.single import evaluator_for, open_bench
 if TYPE_CHECKING:
     from kopt.model.candidate import Candidate
     from kopt.model.evaluation import Evaluation
+    from kopt.model.problem import Problem
     from kopt.reporter import Steps
     from kopt.settings import DeviceChoice
 
@@ -64,21 +69,35 @@ def run(
     No configuration counts: the verifiers and their bounds are kopt's defaults.
     """
     told, kind, most = steps or Silent(), device or "cpu", jobs or default_jobs()
-    groups = _groups(cases, _CHUNK if most > 1 else len(cases))
-    found = chain(
-        _side_by_side([group for group in groups if not group.timed], kind, told, most),
-        *(_measured(group, kind, told) for group in groups if group.timed),
-    )
-    for number, finding in enumerate(found, start=1):
-        told.judged(finding.case.name, str(finding.outcome), f"{number}/{len(cases)}")
-        yield finding
+    with _problems(cases) as problems:
+        groups = _groups(cases, problems, _CHUNK if most > 1 else len(cases))
+        found = chain(
+            _side_by_side([group for group in groups if not group.timed], kind, told, most),
+            *(_measured(group, kind, told) for group in groups if group.timed),
+        )
+        for number, finding in enumerate(found, start=1):
+            told.judged(finding.case.name, str(finding.outcome), f"{number}/{len(cases)}")
+            yield finding
+
+
+@contextmanager
+def _problems(cases: Iterable[Case]) -> Iterator[dict[str, Problem]]:
+    """Open every problem from a copy of its files, which lie there until all cases are judged.
+
+    A case writes to them. All are read before the first kernel runs, as in any other run of kopt's.
+    Raises KoptError.
+    """
+    with TemporaryDirectory(prefix="kopt-selftest-", ignore_cleanup_errors=True) as folder:
+        copy = Path(folder) / "problems"
+        shutil.copytree(FIXTURES / "problems", copy)
+        yield {name: load_problem(copy / name) for name in {case.problem for case in cases}}
 
 
 @dataclass(frozen=True)
 class _Group:
     """Kernels of one problem under one judge."""
 
-    problem: str
+    problem: Problem
     timed: bool
     hangs: bool
     cases: tuple[Case, ...]
@@ -91,16 +110,16 @@ class _Group:
         )
 
 
-def _groups(cases: Sequence[Case], most: int) -> list[_Group]:
+def _groups(cases: Sequence[Case], problems: dict[str, Problem], most: int) -> list[_Group]:
     """Return the cases by problem, kind and deadline; of those that are not timed ``most`` each."""
     alike: dict[tuple[str, bool, bool], list[Case]] = {}
     for case in cases:
         alike.setdefault((case.problem, case.timed, case.hangs), []).append(case)
     groups = []
-    for (problem, timed, hangs), found in alike.items():
+    for (name, timed, hangs), found in alike.items():
         step = len(found) if timed else most
         for at in range(0, len(found), step):
-            groups.append(_Group(problem, timed, hangs, tuple(found[at : at + step])))
+            groups.append(_Group(problems[name], timed, hangs, tuple(found[at : at + step])))
     return groups
 
 
@@ -156,8 +175,7 @@ def _told(
 
 def _verified(group: _Group, device: DeviceChoice) -> Iterator[str | Finding]:
     """Yield what is about to be opened, then each finding."""
-    problem = load_problem(FIXTURES / "problems" / group.problem)
-    candidates = [_candidate(case) for case in group.cases]
+    problem, candidates = group.problem, [_candidate(case) for case in group.cases]
     yield f"{problem.name}, {len(candidates)} kernel{'s' if len(candidates) != 1 else ''}"
     with evaluator_for(problem, candidates, device, group.settings(device)) as evaluator:
         evaluator.prepare()
@@ -165,9 +183,8 @@ def _verified(group: _Group, device: DeviceChoice) -> Iterator[str | Finding]:
 
 
 def _measured(group: _Group, device: DeviceChoice, steps: Steps) -> Iterator[Finding]:
-    problem = load_problem(FIXTURES / "problems" / group.problem)
     candidates = [_candidate(case) for case in group.cases]
-    with open_bench(problem, candidates, group.settings(device), steps) as bench:
+    with open_bench(group.problem, candidates, group.settings(device), steps) as bench:
         yield from _found(group.cases, candidates, bench.measure)
 
 

@@ -54,6 +54,10 @@ class AheadCompiler:
                 process.order("ahead", self._seconds, call=call.to_json(), key=name)
         self._compiled.update(_specialised(candidate, call) for call in calls)
 
+    def close(self) -> None:
+        """End its processes."""
+        self._pool.close()
+
     def done(self, candidate: Candidate, call: CallSpec) -> bool:
         """Whether a call that compilers cannot tell from this one was compiled before."""
         return _specialised(candidate, call) in self._compiled

@@ -23,6 +23,7 @@ from kopt.model.reference import InputSet
 from kopt.model.sanitizer import DEVICE_SANITIZER_SECONDS, SanitizerReport
 from kopt.model.values import CallSpec
 from kopt.model.verification import StageResult, Status, Verification
+from kopt.runs.builds import emptied
 from kopt.worker import device_sanitizer
 from kopt.worker.ahead import TargetBuild
 from kopt.worker.baselines import BaselineBench, BaselineLostError
@@ -42,6 +43,12 @@ from kopt.worker.twins import Twins
 Depth = Literal["search", "winner"]
 _IMPORTED = frozenset({"torch"})
 """Languages whose build is an import: there is nothing to compile ahead."""
+_MAY_BE_ANOTHERS = frozenset({
+    Status.WRONG, Status.INCOMPLETE_WRITE, Status.MUTATES_INPUT, Status.INVALID_OUTPUT,
+    Status.NON_DETERMINISTIC, Status.DELEGATED, Status.LAUNCH_FAILED, Status.ILLEGAL_ACCESS,
+    Status.CRASHED, Status.TIMING_NOT_CREDIBLE,
+})  # fmt: skip
+"""Ends that a process may owe to the candidate before."""
 BASELINES = "baselines"
 """The purpose of a process that baselines are built in; see kopt.hookspecs.kopt_warm_up."""
 
@@ -54,6 +61,14 @@ class Built(NamedTuple):
     """Whether its times say anything: not where it is interpreted."""
     late: bool
     """Whether it compiles at its first launch, and can let go of the device meanwhile."""
+
+
+class _Builders(NamedTuple):
+    """Processes that candidates are built in, with one cache."""
+
+    pool: ProcessPool
+    ahead: AheadCompiler | None
+    sanitizers: device_sanitizer.Sanitizers
 
 
 class Judge:
@@ -89,25 +104,26 @@ class Judge:
         self._bench = BaselineBench(self, settings.fastest)
         self._turn = threading.RLock()
         self._calls: list[CallSpec] = []
-        self._ahead = self._ahead_compiler()
+        self._ahead = self._ahead_compiler(self._recipe())
         self.rng = random.Random(settings.seed)
         self.timing = TimingInputs(reference)
         self._stopwatch = Stopwatch(
             self._hooks, reference, self._lock, self._bench, self.timing, self.rng
         )
         self._twins = Twins()
-        self._sanitizers = device_sanitizer.Sanitizers(self._recipe())
+        self._winner: _Builders | None = None
+        self._confirming = threading.Lock()
         self.probing = Probing(
             self._recipe(), self._pool, self._lock, self._profiled_inputs, self._built
         )
 
-    def _ahead_compiler(self) -> AheadCompiler | None:
+    def _ahead_compiler(self, recipe: ProcessRecipe) -> AheadCompiler | None:
         """Return what compiles ahead, on a GPU: on a CPU it would disturb what is measured."""
         settings, device = self._settings, self.reference.device
         if device.kind != "cuda" or settings.language in _IMPORTED:
             return None
         return AheadCompiler(
-            self._recipe(), device.architecture, settings.build_workers, settings.build_seconds
+            recipe, device.architecture, settings.build_workers, settings.build_seconds
         )
 
     def _recipe(self) -> ProcessRecipe:
@@ -154,26 +170,44 @@ class Judge:
 
     def confirm(self, candidate: Candidate) -> Evaluation:
         """The same in a fresh process, with new seeds and inputs, against every baseline."""
-        self._pool.prestart(2)  # one for the candidate, one for its twin
         self._bench.unbind()
         self.timing.close()
-        with self._sanitizers_ahead():
+        with self._built_anew():
             return _confirmed(self._retried(candidate, fresh=True))
 
     def verify(self, candidate: Candidate) -> Evaluation:
         """Build and verify at full depth, without timing."""
-        with self._sanitizers_ahead():
+        with self._built_anew():
             return self._retried(candidate, fresh=True, timed=False)
 
     @contextmanager
-    def _sanitizers_ahead(self) -> Iterator[None]:
-        """Have what the sanitizers take imported while other stages run."""
-        if self.reference.device.kind == "cuda":
-            self._sanitizers.prestart()
-        try:
-            yield
-        finally:
-            self._sanitizers.close()
+    def _built_anew(self) -> Iterator[None]:
+        """Build winners with an empty cache: other candidates' processes may have written to the run's.
+
+        What the sanitizers take is imported while other stages run.
+        """
+        with self._confirming, emptied(self._settings.cache) as cache, ExitStack() as ending:
+            recipe = self._recipe()
+            recipe = replace(recipe, cache=cache, opening={**recipe.opening, "cache": str(cache)})
+            pool = ProcessPool(recipe, self._settings.build_workers)
+            ending.callback(pool.close)
+            sanitizers = device_sanitizer.Sanitizers(recipe)
+            ending.callback(sanitizers.close)
+            ahead = self._ahead_compiler(recipe)
+            if ahead is not None:
+                ending.callback(ahead.close)
+                sanitizers.prestart()
+            pool.prestart(2)  # one for the candidate, one for its twin
+            self._winner = _Builders(pool, ahead, sanitizers)
+            try:
+                yield
+            finally:
+                self._winner = None
+
+    def _builders(self, depth: Depth) -> tuple[ProcessPool, AheadCompiler | None]:
+        if depth == "winner" and self._winner is not None:
+            return self._winner.pool, self._winner.ahead
+        return self._pool, self._ahead
 
     def test_oracle(self) -> OracleReport:
         """Have the verifiers judge known-wrong results. Raises WorkerError where none can."""
@@ -230,34 +264,48 @@ class Judge:
             self.timing.close()
 
     def _once(self, candidate: Candidate, *, fresh: bool, timed: bool) -> Evaluation:
-        if self._ahead is None or fresh:
+        _, ahead = self._builders("winner" if fresh else "search")
+        if ahead is not None and self._calls and candidate.language not in _IMPORTED:
+            ahead.compile(candidate, self._calls)
+        if ahead is None or fresh:
             return self._evaluated(candidate, fresh=fresh, timed=timed)
-        if candidate.language not in _IMPORTED:
-            self._ahead.compile(candidate, self._calls)
         with self._turn:  # no more than one process then has the device's memory
             return self._evaluated(candidate, fresh=fresh, timed=timed)
 
     def _evaluated(self, candidate: Candidate, *, fresh: bool, timed: bool) -> Evaluation:
+        result, used = self._evaluated_in(candidate, fresh=fresh, timed=timed, alone=fresh)
+        if used and not fresh and result.status in _MAY_BE_ANOTHERS:
+            # What an earlier candidate left in its process, as a patched function, is not its fault.
+            result, _ = self._evaluated_in(candidate, fresh=fresh, timed=timed, alone=True)
+        return result
+
+    def _evaluated_in(
+        self, candidate: Candidate, *, fresh: bool, timed: bool, alone: bool
+    ) -> tuple[Evaluation, bool]:
+        """Also return whether another candidate was in its process before."""
         parts: dict[str, Any] = {"build": None, "verifications": ()}
+        depth: Depth = "winner" if fresh else "search"
+        used = False
         try:
-            with self._pool.process(fresh=fresh) as process:
+            with self._builders(depth)[0].process(fresh=alone) as process:
+                used = process.uses > 0
                 built = self.build_in(process, candidate)
                 parts["build"] = built.build
                 with self._turn:
-                    depth: Depth = "winner" if fresh else "search"
                     trial = self.trial(process, candidate, built.build, depth)
                     if not fresh and (twin := self._twins.of(candidate, built.build)):
-                        return twin
+                        return twin, used
                     timed = timed and built.timeable
                     result = self._judged(trial, parts, fresh=fresh, timed=timed)
                     process.judged(result.status)
                     if not fresh:
                         self._twins.add(result)
-                    return result
+                    return result, used
         except CandidateError as error:
-            return Evaluation(
+            failed = Evaluation(
                 candidate=candidate, status=error.status, detail=error.detail, **parts
             )
+            return failed, used
 
     def _judged(
         self, trial: ProcessTrial, parts: dict[str, Any], *, fresh: bool, timed: bool
@@ -335,18 +383,19 @@ class Judge:
             run_seconds=self._settings.run_seconds + more_seconds,
             twin=lambda: self._twin(candidate, depth),
             instrumented=self._instrumented if self.reference.device.kind == "cuda" else None,
-            ahead=lambda call: self._compiled_ahead(candidate, call),
+            ahead=lambda call: self._compiled_ahead(candidate, call, depth),
             resting=self._lock.resting,
             make_way=self._lock.make_way,
             waited=lambda: self._lock.waited,
         )  # fmt: skip
 
-    def _compiled_ahead(self, candidate: Candidate, call: CallSpec) -> None:
-        if self._ahead is None or candidate.language in _IMPORTED:
+    def _compiled_ahead(self, candidate: Candidate, call: CallSpec, depth: Depth) -> None:
+        _, ahead = self._builders(depth)
+        if ahead is None or candidate.language in _IMPORTED:
             return
-        if not self._ahead.done(candidate, call):
+        if not ahead.done(candidate, call):
             with self._lock.resting():  # who rests is overtaken
-                self._ahead.compile(candidate, [call])
+                ahead.compile(candidate, [call])
 
     def _instrumented(self, candidate: Candidate, inputs: InputSet) -> SanitizerReport:
         def calls(process: CandidateProcess, launches: int) -> None:
@@ -357,13 +406,17 @@ class Judge:
 
         nbytes = sum(segment.nbytes for segment in inputs.segments)
         with self._lock.resting():
-            return device_sanitizer.sanitize(self._sanitizers, nbytes, calls)
+            winner = self._winner
+            sanitizers = (
+                winner.sanitizers if winner else device_sanitizer.Sanitizers(self._recipe())
+            )
+            return device_sanitizer.sanitize(sanitizers, nbytes, calls)
 
     @contextmanager
     def _twin(self, candidate: Candidate, depth: Depth) -> Iterator[ProcessTrial]:
         with ExitStack() as stack:
             with self._lock.resting():
-                process = stack.enter_context(self._pool.extra())
+                process = stack.enter_context(self._builders(depth)[0].extra())
                 build = self.build_in(process, candidate).build
             yield self.trial(process, candidate, build, depth)
 

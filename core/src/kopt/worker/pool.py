@@ -115,6 +115,14 @@ class ProcessPool:
         finally:
             process.kill()
 
+    def close(self) -> None:
+        """End the processes that nobody has."""
+        with self._lock:
+            left = [*self._idle, *self._spares]
+            self._idle, self._spares = [], []
+        for process in left:
+            process.kill()
+
     def _take(self, fresh: bool) -> CandidateProcess:
         with self._lock:
             while self._idle and not fresh:

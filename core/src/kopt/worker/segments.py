@@ -71,8 +71,13 @@ class Segment:
         self.fd = _anonymous_file(self.nbytes)
         self.map = mmap.mmap(self.fd, self.nbytes)
 
-    def announcement(self) -> tuple[dict[str, Any], tuple[int, ...]]:
-        """Return what a candidate process must be told, and the descriptor to send along."""
+    def announcement(
+        self, alive: Callable[[], bool] | None = None
+    ) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """Return what a candidate process must be told, and the descriptor to send along.
+
+        ``alive`` is of no interest: the system takes back what a process had mapped.
+        """
         told = {"id": self.id, "kind": "cpu", "nbytes": self.nbytes, "guards": self.guards}
         return told, (self.fd,)
 

@@ -11,8 +11,9 @@ from kopt.model.verification import Status
 
 _MOST_SETS = 8
 _MEMORY_FRACTION = 0.25
-_ROOM = 0.75
-"""Part of the memory that kopt's own tensors may take; a candidate's scratch needs the rest."""
+_ROOM = 0.5
+"""Part of the memory that the judge's tensors may take at a verification: the reference's intermediate
+results, the candidate and the baselines need the rest."""
 
 
 class TimingInputs:

@@ -99,11 +99,12 @@ class ProcessTrial:
     def bind(self, inputs: InputSet) -> int:
         """Make inputs known to the process and return the id of the bound call."""
         if id(inputs) not in self._bound:
+            process = self._process
             for segment in inputs.segments:
-                if segment.id not in self._process.attached:
-                    announcement, fds = segment.announcement()
-                    self._process.order("attach", self._run_seconds, fds, segment=announcement)
-                    self._process.attached.add(segment.id)
+                if segment.id not in process.attached:
+                    announcement, fds = segment.announcement(lambda: process.alive)
+                    process.order("attach", self._run_seconds, fds, segment=announcement)
+                    process.attached.add(segment.id)
             call_id = next(_call_ids)
             self.order("bind", key=self.candidate.id, call_id=call_id, call=inputs.call.to_json())
             self._bound[id(inputs)] = inputs, call_id

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kopt.model.device import DeviceKind
 from kopt.model.problem import InputSpec, Problem, ReferenceSource
 from kopt.testing.problems import function_problem
 from kopt.testing.trials import Trials
@@ -65,6 +68,15 @@ def opened() -> Callable[..., TorchReference]:
 
 
 _MOST_OPEN = 3
+
+
+@pytest.fixture
+def trials_on(tmp_path: Path) -> Iterator[Callable[[Problem, DeviceKind], Trials]]:
+    """Return a function that opens a problem on a device, for one test."""
+    with ExitStack() as stack:
+        yield lambda problem, device: stack.enter_context(
+            Trials(problem, tmp_path / "builds", device=device)
+        )
 
 
 @pytest.fixture(scope="session")

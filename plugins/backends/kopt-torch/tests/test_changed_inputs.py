@@ -164,6 +164,35 @@ def test_a_declared_range_is_kept_and_integers_go_to_the_ends_of_it(changed):
     assert changed(rows(), content="lowest")[0] is None
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_few_values_become_infinite_at_places_drawn_from_the_seed(changed, dtype):
+    wide = function_problem(
+        "def f(x, y):\n    return x + y\n", "f",
+        (InputSpec(name="x", shape=(40, 30), dtype=dtype), InputSpec(name="y", shape=(30,), dtype=dtype)),
+    )  # fmt: skip
+    plain = changed(wide)[0].tensors
+    for content, infinity in (("infinite:+", float("inf")), ("infinite:-", float("-inf"))):
+        inputs = changed(wide, content=content)[0]
+        before = inputs.tensors["x"] == infinity
+        assert 1 < int(before.sum()) <= 4
+        assert torch.equal(inputs.tensors["x"][~before], plain["x"][~before])
+        assert torch.equal(inputs.tensors["y"], plain["y"])  # the first argument alone
+        inputs.redraw(4)
+        assert not torch.equal(inputs.tensors["x"] == infinity, before)
+        inputs.redraw(3)
+        assert torch.equal(inputs.tensors["x"] == infinity, before)
+
+
+def test_infinities_are_of_use_unless_all_of_a_result_is_nan(changed):
+    for body, useful in (("x * 0", True), ("(x * 0).sum()", False), ("x.sum()", True)):
+        problem = function_problem(f"def f(x):\n    return {body}\n", "f", rows().inputs)
+        found = changed(problem, content="infinite:+")[0]
+        assert (found is not None) == useful, body
+    assert changed(rows(distribution="uniform"), content="infinite:+")[0] is None
+    whole = rows("int32", distribution="integers", low=0, high=9)
+    assert changed(whole, content="infinite:-")[0] is None
+
+
 def test_there_are_no_inputs_where_the_reference_gives_nan(changed):
     spec = InputSpec(name="x", shape=(6, 10), distribution="uniform", low=1.0, high=2.0)
     mean = function_problem("def f(x):\n    return x.mean(-1)\n", "f", (spec,))

@@ -1,4 +1,4 @@
-"""How much memory opening a large problem takes, beside its own inputs and outputs."""
+"""How much memory a large problem takes beside its own inputs and outputs; what is made in parts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from kopt.model.problem import InputSpec
+from kopt_torch import domains, stress
+from kopt_torch.drawing import Draw
 
 ROWS, COLS = 1024, 16384
 TENSOR = 4 * ROWS * COLS
@@ -48,3 +51,29 @@ def test_opening_a_large_problem_takes_little_beside_it(problem):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) < 3 * (2 * TENSOR)
+
+
+@pytest.mark.parametrize("content", ["scale:100", "offset:1000", "alternating"])
+@pytest.mark.parametrize("shape", [(7, 6), (5, 3, 4), (40,), (1, 9)])
+def test_strained_values_are_the_same_in_parts(content, shape, problem, monkeypatch):
+    asked = problem("def f(x):\n    return x", InputSpec(name="x", shape=shape))
+
+    def strained():
+        drawn = Draw(["x"], [torch.arange(1.0, 1.0 + torch.Size(shape).numel()).view(shape)], {})
+        return stress.stressed(asked, drawn, content).values[0]
+
+    whole = strained()
+    monkeypatch.setattr(stress, "_AT_A_TIME", 8)
+    assert torch.equal(strained(), whole)
+
+
+@pytest.mark.parametrize("at_a_time", [1, 100, 1 << 24])
+def test_probabilities_are_known_in_parts(at_a_time, monkeypatch):
+    monkeypatch.setattr(domains, "_AT_A_TIME", at_a_time)
+    logits = torch.randn(20, 50, generator=torch.Generator().manual_seed(1))
+    tensors = {
+        "probabilities": logits.softmax(-1), "log-probabilities": logits.log_softmax(-1),
+        "free": logits.sigmoid(),
+    }  # fmt: skip
+    looks = domains.look_at(tensors.items())
+    assert {name: look.sums for name, look in looks.items()} == {name: name for name in tensors}

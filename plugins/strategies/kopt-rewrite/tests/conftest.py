@@ -55,6 +55,6 @@ class Answers:
         return [request.role for request in self.asked]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def answers() -> Callable[[Answering], Answers]:
     return Answers

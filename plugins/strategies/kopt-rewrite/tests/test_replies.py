@@ -85,8 +85,14 @@ BIG = 2_000_000
         ("\n" * BIG, Outcome.EMPTY),
         ("a\n" * (BIG // 2), Outcome.NO_CODE),
         ("extern \"C\" " * (BIG // 11), None),
+        ("\n".join(f"{number} | x" for number in range(BIG // 11)), Outcome.NO_CODE),
+        ("7 x\n" * (BIG // 4), Outcome.NO_CODE),
+        ("<<<<<<< SEARCH\n" + "1 " * (BIG // 2) + "\n=======\n>>>>>>> REPLACE\n", None),
+        ("It is " + '[{"search": "' * (BIG // 13), Outcome.NO_CODE),
+        ("It is " + '[{"search": "' * 40_000, Outcome.NO_CODE),
+        ("<think>" * (BIG // 7), Outcome.EMPTY),
     ],
-    ids=range(20),
+    ids=range(26),
 )  # fmt: skip
 def test_two_megabytes_take_no_more_than_their_time(text, outcome):
     began = time.monotonic()
@@ -99,6 +105,8 @@ def test_two_megabytes_take_no_more_than_their_time(text, outcome):
 
 
 PIECES = st.sampled_from([
+    "1 | ", "2 | x", "3\tint y;", "4", "L5: }", "1 2 3 4", '[{"search": "', '", "replace": "', '"}]',
+    "<thinking>", "<reasoning>",
     "<tool_call>", '{"arguments": "', '"{\\"code\\": \\"', '#include "/', "%:", "\\\n",
     "```", "```cpp", "```python", "~~~", "````", "\n", "\r\n", "<<<<<<< SEARCH", "=======",
     ">>>>>>> REPLACE", "@@ -1 +1 @@", "-a", "+b", "{", "}", '{"code": "', '"}', "<pre><code>",

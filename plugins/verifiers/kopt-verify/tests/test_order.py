@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kopt.model.kernel_file import parse_kernel
 from kopt.model.verification import Status
 from kopt.testing.verifier import HONEST, cpp_add
+from kopt_verify import order
 
 _LOOP = "for (int64_t i = 0; i < n; ++i)"
 _CALLS = "static int calls = 0; ++calls;"
@@ -90,3 +92,20 @@ def test_large_results_are_judged_where_they_lie(judge, monkeypatch):
         "#include <cstdint>", "#include <cstdint>\n#include <map>\n#include <vector>"
     )
     assert judge(source, depth="winner").status is Status.WRONG
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_large_inputs_make_way_and_come_back_with_the_same_content(trials, monkeypatch, small):
+    monkeypatch.setattr(order, "fits", lambda reference, workload, times: small)
+    trial = trials.of(parse_kernel(HONEST, "cpp"), depth="winner")
+    with order.LastInputs(trial) as last:
+        first = last.lent()
+        assert trial.run(first).structure == "tensor"
+        content = first.tensors["x"].clone()
+        last.make_way()
+        assert bool(first.segments) is small
+        again = last.lent()
+        assert (again is first) is small
+        assert bool((again.tensors["x"] == content).all())
+        assert trial.run(again).structure == "tensor"
+    assert again.segments == []

@@ -150,7 +150,7 @@ def test_differences_between_runs_within_bounds_are_accepted_and_said(judge):
     assert evidence == "1 elements differ between two runs on the same inputs"
 
 
-@pytest.mark.parametrize(("ending", "kept"), [("", 0), ("if (calls % 2) out[7] *= 1.0000001f;", 2)])
+@pytest.mark.parametrize(("ending", "kept"), [("", 0), ("if (calls % 2) out[7] *= 1.0000001f;", 1)])
 def test_copies_of_results_are_kept_where_runs_differ_only(judge, monkeypatch, ending, kept):
     """They take as much memory as the results, while the oracle is at work."""
     copies: list[weakref.ref[torch.Tensor]] = []

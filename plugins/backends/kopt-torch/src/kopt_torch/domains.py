@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +16,8 @@ _ENOUGH = 32
 """Elements below which a tensor tells nothing about the kind of its values."""
 _LOOKED_AT = 1 << 16
 _ROWS = 1 << 10
+_AT_A_TIME = 1 << 24
+"""Elements that are computed with together."""
 _ZEROS = 0.01
 """Share of zeros from which on they are structure: a triangle, a band, a mask."""
 _SUM = 1e-3
@@ -115,9 +117,19 @@ def _sums(tensor: torch.Tensor, low: float, high: float) -> Kind:
     """Whether every row sums to one, or its exponentials do."""
     if tensor.dim() == 0 or tensor.shape[-1] < 2:
         return "free"
-    rows = tensor.reshape(-1, tensor.shape[-1])[:_ROWS].double()
-    if low >= 0.0 and bool(((rows.sum(-1) - 1).abs() < _SUM).all()):
+    rows = tensor.reshape(-1, tensor.shape[-1])[:_ROWS]
+    if low >= 0.0 and bool(((_summed(rows) - 1).abs() < _SUM).all()):
         return "probabilities"
-    if high <= 0.0 and bool((rows.logsumexp(-1).abs() < _SUM).all()):
+    if high <= 0.0 and bool((_summed(rows, torch.exp).log().abs() < _SUM).all()):
         return "log-probabilities"
     return "free"
+
+
+def _summed(
+    rows: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor] = lambda values: values
+) -> torch.Tensor:
+    """Return each row's sum in float64, of what ``change`` makes of its elements."""
+    sums = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+    for part in rows.split(max(1, _AT_A_TIME // len(rows)), dim=-1):  # few rows may be long
+        sums += change(part.double()).sum(-1)
+    return sums

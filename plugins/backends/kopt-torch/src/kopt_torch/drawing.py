@@ -163,7 +163,7 @@ def _one(spec: InputSpec, workload: Workload, generator: torch.Generator, distri
             values = torch.rand(shape, **options)
             if distribution != "native":  # the declared range is a promise: sharper within it
                 values = within_bounds(values, distribution, options["generator"])
-            values = values * (end - start) + start
+            values = values.mul_(end - start).add_(start)  # in place: a second one may not fit
         case "integers":
             start, end = int(low or 0), int(high) if high is not None else 100
             values = torch.randint(start, max(end, start + 1), shape, **options)

@@ -9,7 +9,7 @@ import torch
 
 from kopt.model.values import CallSpec, DictValue, ListValue, NamedValue, ScalarValue
 from kopt_torch.checksum import checksum
-from kopt_torch.tensors import CudaSegment, SharedTensor
+from kopt_torch.tensors import SharedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kopt.model.reference import Layout
     from kopt.model.values import Value
     from kopt.worker.segments import Segment
+    from kopt_torch.cuda_segments import CudaSegment
     from kopt_torch.drawing import Draw
 
 
@@ -48,16 +49,16 @@ class TorchInputs:
         self._draw, self._mutates, self._device = draw, mutates, device
         self._layout: Layout = layout
         self._shared: dict[str, SharedTensor] = {}
+        self._outputs: list[SharedTensor] = []
         self._perturbed: set[str] = set()
         drawn, state = draw(seed)
-        arguments = tuple(
-            NamedValue(name=name, value=self._share(name, value), keyword=keyword)
-            for name, value, keyword in drawn.named()
-        )
+        arguments = self._share_arguments(drawn)
+        self._positional, self._keywords = drawn.values, drawn.keywords
         self._layout = "contiguous"
         shared_state = {name: self._share(name, tensor) for name, tensor in state.items()}
-        self._positional, self._keywords = drawn.values, drawn.keywords
-        self._replace_drawn(drawn)
+        self.state = {name: self._shared[name].tensor for name in state}
+        del drawn, state
+        self._give_back()  # before more is taken
         self._outputs = [self._output(info.shape, info.dtype) for info in signature.outputs]
         self.output_names = [info.name for info in signature.outputs]
         self.call = CallSpec(
@@ -66,10 +67,22 @@ class TorchInputs:
             outputs=tuple(output.ref() for output in self._outputs),
             structure=signature.structure,
         )  # fmt: skip
-        self.state = {name: self._shared[name].tensor for name in state}
-        del drawn, state
-        self._give_back()
         self._sums = {name: checksum(shared.payload) for name, shared in self._shared.items()}
+
+    def _share_arguments(self, drawn: Draw) -> tuple[NamedValue, ...]:
+        """Copy arguments into shared memory, and put that in their place: nothing is kept twice.
+
+        One after the other: what was drawn is let go of before the next one's memory is taken.
+        """
+        found = []
+        for index, name in enumerate(drawn.names):
+            found.append(NamedValue(name=name, value=self._share(name, drawn.values[index])))
+            drawn.values[index] = self._own(name, drawn.values[index])
+        for name in drawn.keywords:
+            value = self._share(name, drawn.keywords[name])
+            found.append(NamedValue(name=name, value=value, keyword=True))
+            drawn.keywords[name] = self._own(name, drawn.keywords[name])
+        return tuple(found)
 
     def _share(self, name: str, value: Any) -> Value:
         if isinstance(value, torch.Tensor):
@@ -91,13 +104,6 @@ class TorchInputs:
         if isinstance(value, dict):
             return DictValue(items={str(k): self._scalar(v) for k, v in value.items()})
         return ScalarValue(value=value)
-
-    def _replace_drawn(self, drawn: Draw) -> None:
-        """Let the judge's own arguments be the shared tensors: nothing is kept twice."""
-        self._positional = [
-            self._own(name, value) for name, value in zip(drawn.names, drawn.values, strict=True)
-        ]
-        self._keywords = {name: self._own(name, value) for name, value in drawn.keywords.items()}
 
     def _own(self, name: str, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

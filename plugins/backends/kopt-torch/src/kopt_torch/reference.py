@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from kopt.model.reference import Change, InputSet, Room
 
 _NOTHING: Mapping[str, Any] = {}
-_MOST_INFINITE = 0.5
-"""Part of the results that may be infinite on changed inputs which are still of use."""
 
 
 class TorchReference:
@@ -106,7 +104,7 @@ class TorchReference:
             drawn, state = make(seed)
             if self.device.kind == "cuda" and change.extents and variants.has_integers(drawn):
                 self.try_on_cpu(drawn, state)
-            described = self._probed(drawn, state)
+            described = self._probed(drawn, state, stress.usable(change.content))
         except ProblemError:  # the reference has its own idea of what goes together
             return None
         except torch.OutOfMemoryError:
@@ -114,6 +112,7 @@ class TorchReference:
             return None
         if described is None:
             return None
+        del drawn, state  # the set draws its own
         return TorchInputs(
             make, described, workload=f"{workload}, {change.name}", seed=seed,
             distribution=change.distribution, init=self._function.init,
@@ -137,7 +136,7 @@ class TorchReference:
                 extents.update(extents or self.extents(workload))
                 drawn = variants.pointing_inside(drawn, extents, change.extents)
             if change.content:
-                drawn = stress.stressed(problem, drawn, change.content)
+                drawn = stress.stressed(problem, drawn, change.content, seed)
             return drawn, state
 
         return make
@@ -170,8 +169,10 @@ class TorchReference:
             {name: moved(value) for name, value in state.items()},
         )
 
-    def _probed(self, drawn: Draw, state: dict[str, torch.Tensor]) -> WorkloadSignature | None:
-        """Run the reference on what was drawn; None where hardly anything of it is finite."""
+    def _probed(
+        self, drawn: Draw, state: dict[str, torch.Tensor], of_use: Callable[[torch.Tensor], bool]
+    ) -> WorkloadSignature | None:
+        """Run the reference on what was drawn; None where what it gives is of no use."""
         values = dict(zip(drawn.names, drawn.values, strict=True)) | drawn.keywords
         for name in self.problem.mutates:
             values[name] = values[name].clone()
@@ -180,7 +181,7 @@ class TorchReference:
         )
         leaves, structure = flatten(result)
         written = [*leaves, *(values[name] for name in self.problem.mutates)]
-        if not all(_of_use(leaf) for leaf in written):
+        if not all(of_use(leaf) for leaf in written):
             return None
         return describe(self.problem, drawn, state, leaves, structure)
 
@@ -245,13 +246,14 @@ class TorchReference:
 
     def _refuse_random(self, workload: Workload) -> None:
         """Raise ProblemError where two runs on the same inputs differ by more than rounding."""
-        runs = []
-        for number in range(2):
+
+        def run(number: int) -> list[torch.Tensor]:
             drawn, state = self._draw(workload, 1, "native")
             # A file's own inputs are drawn from the generator that the reference may draw from too.
             torch.manual_seed(number)
-            runs.append(flatten(self._function(drawn.values, drawn.keywords, state))[0])
-        if not alike(*runs):
+            return flatten(self._function(drawn.values, drawn.keywords, state))[0]
+
+        if not alike(run(0), run(1)):
             raise ProblemError(
                 f"the reference of {self.problem.name!r} gives different results on the same inputs, "
                 "so that nothing could be compared with it; if it draws random numbers, make what "
@@ -303,10 +305,11 @@ class TorchReference:
             [slice(i, min(i + step, extent)) for i in range(0, extent, step)] if step else [None]
         )
         for rows in parts:
-            expected = self._results(inputs, float64=False, rows=rows)
-            yield Answer(
-                rows or slice(None), expected, self._results(inputs, float64=True, rows=rows)
-            )
+            yield self._answer(inputs, rows)  # of which nothing is kept here
+
+    def _answer(self, inputs: TorchInputs, rows: slice | None) -> Answer:
+        expected = self._results(inputs, float64=False, rows=rows)
+        return Answer(rows or slice(None), expected, self._results(inputs, float64=True, rows=rows))
 
     def _results(
         self,
@@ -370,11 +373,3 @@ def _points_outside(error: ProblemError) -> bool:
     """Whether a reference raised what PyTorch raises on a CPU for a wrong position or label."""
     words = ("out of bounds", "out of range", "smaller than num_classes")
     return isinstance(error.__cause__, IndexError) or any(each in str(error) for each in words)
-
-
-def _of_use(leaf: torch.Tensor) -> bool:
-    """Whether there is no NaN and mostly finite values: something to compare with."""
-    if all_finite(leaf):
-        return True
-    infinite = int(torch.isinf(leaf).sum()) / leaf.numel()
-    return not bool(torch.isnan(leaf).any()) and infinite <= _MOST_INFINITE

@@ -37,7 +37,7 @@ def sharpened(
         fresh = torch.empty(value.shape, device=value.device)
     fresh = _kept_in(_values(fresh, distribution, generator), domain, distribution, spread)
     if domain.symmetric:
-        fresh = (fresh + fresh.mT) / 2
+        fresh = (fresh + fresh.mT).div_(2)
     if zeros is not None:
         fresh = fresh.masked_fill_(zeros, 0.0)
     match domain.kind:
@@ -83,8 +83,10 @@ def _values(fresh: torch.Tensor, distribution: str, generator: torch.Generator) 
             offset, scale = (_normal(_rows(fresh), generator) for _ in range(2))
             return fresh.mul_(scale.exp_()).add_(offset.mul_(4.0))
         case "unit":
-            sign = torch.where(fresh < 0, -1.0, 1.0)
-            return fresh.mul_(0.01).add_(1.0).mul_(sign)
+            for part in fresh.view(-1).split(_CHUNK):
+                sign = torch.where(part < 0, -1.0, 1.0)
+                part.mul_(0.01).add_(1.0).mul_(sign)
+            return fresh
     return signed_heavy(fresh, generator)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from kopt.worker.segments import GUARD_BYTES, ITEM_BYTES, Layout, Segment
+from kopt_torch.cuda_segments import FIRST_ID, CudaSegment, Opened, open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +24,6 @@ PIECE = 1 << 26
 """Elements of large tensors that are looked at together."""
 _CANARY = 0xA5
 _PADDING = 0xFF
-_cuda_ids = itertools.count(1 << 40)
 
 
 def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
@@ -43,28 +41,6 @@ def all_finite(values: torch.Tensor) -> bool:
     if not values.dtype.is_floating_point or not values.numel():
         return True
     return all(bool(torch.isfinite(end)) for end in torch.aminmax(values))  # NaN spreads to both
-
-
-class CudaSegment:
-    """Device memory of the judge, opened elsewhere through CUDA IPC."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.id = next(_cuda_ids)
-        self.nbytes = nbytes
-        self.bytes = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
-
-    def announcement(self) -> tuple[dict[str, Any], tuple[int, ...]]:
-        """Return the IPC handle; there is no descriptor to send."""
-        handle = self.bytes.untyped_storage()._share_cuda_()
-        encoded = [
-            {"bytes": base64.b64encode(part).decode()} if isinstance(part, bytes) else part
-            for part in handle
-        ]
-        return {"id": self.id, "kind": "cuda", "nbytes": self.nbytes, "handle": encoded}, ()
-
-    def close(self) -> None:
-        """Give the memory back to the allocator."""
-        self.bytes = torch.empty(0, dtype=torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -175,12 +151,12 @@ class OpenTensors:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._opened: dict[int, torch.Tensor] = {}
+        self._opened: dict[int, Opened] = {}
         self._copies: dict[TensorRef, torch.Tensor] = {}
 
     def open(self, ref: TensorRef) -> torch.Tensor:
         """Return the tensor that a reference means (shared, not copied)."""
-        if ref.segment >= 1 << 40:
+        if ref.segment >= FIRST_ID:
             flat = self._cuda_bytes(ref.segment)[ref.offset :]
         else:
             buffer = self._memory.buffer(ref)
@@ -204,12 +180,5 @@ class OpenTensors:
 
     def _cuda_bytes(self, segment: int) -> torch.Tensor:
         if segment not in self._opened:
-            handle = [
-                base64.b64decode(part["bytes"]) if isinstance(part, dict) else part
-                for part in self._memory.handle(segment)
-            ]
-            torch.cuda.init()
-            storage = torch.UntypedStorage._new_shared_cuda(*handle)
-            tensor = torch.empty(0, dtype=torch.uint8, device="cuda")
-            self._opened[segment] = tensor.set_(storage, 0, (storage.nbytes(),), (1,))
-        return self._opened[segment]
+            self._opened[segment] = open_segment(segment, self._memory.handle)
+        return self._opened[segment].bytes

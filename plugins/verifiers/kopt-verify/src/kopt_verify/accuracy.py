@@ -198,9 +198,19 @@ def compare(
     """Return each output's verdict; ``yardsticks`` come in slices of rows."""
     judgements = [Judgement(name, factor) for name in names]
     for rows, parts in yardsticks:
-        for judgement, result, yardstick in zip(judgements, results, parts, strict=True):
-            judgement.add(result[rows] if result.dim() else result, yardstick)
+        _judge(judgements, results, rows, parts)
+        del parts  # before the next slice is computed
     return [judgement.verdict() for judgement in judgements]
+
+
+def _judge(
+    judgements: Sequence[Judgement],
+    results: Sequence[torch.Tensor],
+    rows: slice,
+    parts: Sequence[Yardstick],
+) -> None:
+    for judgement, result, yardstick in zip(judgements, results, parts, strict=True):
+        judgement.add(result[rows] if result.dim() else result, yardstick)
 
 
 def _misplaced(result: torch.Tensor, yardstick: Yardstick) -> str:

@@ -14,6 +14,7 @@ from kopt.errors import CandidateError
 from kopt.model.verification import Status
 from kopt_verify.accuracy import compare
 from kopt_verify.conditioning import lenient_yardsticks
+from kopt_verify.infinities import settled
 from kopt_verify.stages import StageFailedError, smoke
 from kopt_verify.standing import fits, taken
 
@@ -78,10 +79,16 @@ class Beyond:
     ) -> None:
         self._stack.close()
 
-    def look(self, change: Change, seed: int) -> Look | None:
+    def look(
+        self,
+        change: Change,
+        seed: int,
+        *,
+        fault: Callable[[Trial, InputSet, Change], str] | None = None,
+    ) -> Look | None:
         """Run on changed inputs and judge; None where the reference has no result for them.
 
-        A process that refused something is asked again. But what is wrong in it, or its own shape
+        ``fault``: what finds fault with the results, instead of ``strained_fault``. A process that refused something is asked again. But what is wrong in it, or its own shape
         refused, is looked at again in a fresh one.
         """
         inputs = self._trial.reference.changed_inputs(self.workload, seed, change)
@@ -89,11 +96,11 @@ class Beyond:
             return None
         again, used = self._refused, self._twin is not None
         with closing(inputs):
-            found = self._judged(inputs, change.name)
+            found = self._judged(inputs, change, fault or strained_fault)
         own = not change.extents
         if (again and found.kind == "wrong") or (used and own and found.kind == "refused"):
             self._end_twin()
-            return self.look(change, seed)
+            return self.look(change, seed, fault=fault)
         if again and found.kind == "refused" and change.layout == "contiguous":
             self._believed.append(change)
         return found
@@ -116,7 +123,10 @@ class Beyond:
                 depends = depends or found.kind != "refused"
                 yield found
 
-    def _judged(self, inputs: InputSet, change: str) -> Look:
+    def _judged(
+        self, inputs: InputSet, change: Change, find: Callable[[Trial, InputSet, Change], str]
+    ) -> Look:
+        name = change.name
         try:
             twin = self.twin()
             twin.prepare(inputs)
@@ -125,23 +135,19 @@ class Beyond:
             twin.release(inputs)  # what it left lies in the judge's memory
             smoke(claim, inputs)
         except StageFailedError as failure:
-            return Look(change, "wrong", failure.evidence)
+            return Look(name, "wrong", failure.evidence)
         except CandidateError as error:
             said = error.detail.strip().splitlines()[-1][:200] if error.detail.strip() else ""
             kind: Literal["refused", "wrong"] = "refused" if error.status in _LOUD else "wrong"
             self._refused = error.status in _CALM and self._twin is not None and twin.settle(inputs)
             if not self._refused:
                 self._end_twin()
-            return Look(change, kind, f"{error.status}: {said}", error.status)
+            return Look(name, kind, f"{error.status}: {said}", error.status)
         if hurt := inputs.canaries_hurt():
             said = f"it wrote outside of {', '.join(sorted(hurt))}"
-            return Look(change, "wrong", said, Status.ILLEGAL_ACCESS)
-        names = [name for name, _ in inputs.results]
-        results = taken(self._trial, inputs)
-        parts = lenient_yardsticks(self._trial.reference, inputs)
-        found = compare(names, results, parts, self._trial.problem.tolerance.factor)
-        fault = "; ".join(each.evidence for each in found if not each.passed)
-        return Look(change, "wrong", fault) if fault else Look(change, "right")
+            return Look(name, "wrong", said, Status.ILLEGAL_ACCESS)
+        fault = find(self._trial, inputs, change)
+        return Look(name, "wrong", fault) if fault else Look(name, "right")
 
     def twin(self, *, sound: bool = False) -> Trial:
         """Return the candidate in the other process, which is started where it is not alive.
@@ -157,6 +163,21 @@ class Beyond:
     def _end_twin(self) -> None:
         self._stack.close()
         self._twin, self._refused = None, False
+
+
+def strained_fault(trial: Trial, inputs: InputSet, change: Change) -> str:
+    """Return what is wrong with what a call left for changed inputs, or an empty text.
+
+    By the accuracy rule, with allowance for the inputs' own rounding. Inputs that were changed in
+    place are restored.
+    """
+    reference, results = trial.reference, taken(trial, inputs)
+    if change.content.startswith("infinite"):
+        results = settled(reference, inputs, results)
+    names = [name for name, _ in inputs.results]
+    parts = lenient_yardsticks(reference, inputs)
+    found = compare(names, results, parts, trial.problem.tolerance.factor)
+    return "; ".join(each.evidence for each in found if not each.passed)
 
 
 def best_distribution(reference: Reference) -> str:

@@ -1,4 +1,4 @@
-"""Stage edges: the ends of integer and boolean inputs, and empty tensors."""
+"""Stage edges: the ends of integer and boolean inputs, empty tensors, and more than 2^31 elements."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kopt.model.reference import Change
 from kopt.model.verification import StageResult
 from kopt_verify.beyond import best_distribution, changeable, small_extents
+from kopt_verify.huge import look_at_huge
 from kopt_verify.stages import StageFailedError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def check_edges(trial: Trial, beyond: Beyond) -> StageResult:
     """Look at a candidate at the ends of what its inputs may be, in a process of its own.
 
     Raises StageFailedError where it is wrong on values that the problem has. What it does with
-    empty tensors is said only.
+    empty tensors, and with more than 2^31 elements, is said only.
     """
     said: list[str] = []
     for change in _changes(trial, beyond.workload):
@@ -34,10 +35,14 @@ def check_edges(trial: Trial, beyond: Beyond) -> StageResult:
         if refused or (look.kind == "wrong" and 0 not in change.extents.values()):
             raise StageFailedError(_STAGE, look.status, f"on {look.change}: {look.said}")
         said.append(_words(look))
+    unlooked, huge = look_at_huge(trial, beyond)
+    if huge is not None:
+        said.append(_words(huge))
     if not said:
         evidence = "no integer or boolean inputs, and the reference takes no empty tensors"
-        return StageResult(stage=_STAGE, outcome="not run", evidence=evidence)
-    return StageResult(stage=_STAGE, outcome="pass", evidence="; ".join(said))
+        return StageResult(stage=_STAGE, outcome="not run", evidence=f"{evidence}; {unlooked}")
+    evidence = "; ".join(filter(None, [*said, unlooked]))
+    return StageResult(stage=_STAGE, outcome="pass", evidence=evidence)
 
 
 def _words(look: Look) -> str:

@@ -10,6 +10,7 @@ import torch
 
 from kopt.model.verification import StageResult, Status
 from kopt_verify.conditioning import compare_twice
+from kopt_verify.standing import taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,20 +96,16 @@ def _answer(
     claim = trial.run(inputs)
     evidence["smoke"].append(smoke(claim, inputs))
     _untouched(trial, inputs)
-    copies: list[list[torch.Tensor]] = []
-    if poison or trial.problem.mutates:
-        copies.append([result.clone() for _, result in inputs.results])
+    runs: list[list[torch.Tensor]] = []
     if poison:
-        said, again = _poison(trial, inputs, copies[0])
+        runs.append([result.clone() for _, result in inputs.results])
+        said, differ = _poison(trial, inputs, runs[0])
         evidence["poison"].append(said)
-        if again:
-            copies.append(again)
-        elif not trial.problem.mutates:
-            copies.clear()  # both runs agree bit for bit: the second one's results are judged
-    if trial.problem.mutates:
-        inputs.restore()
-    for results in copies or [[result for _, result in inputs.results]]:
-        found, ratio = _accuracy(trial, question, results)
+        if not differ:
+            runs.clear()  # they agree bit for bit: the second one's results are judged
+    runs.append(taken(trial, inputs))
+    while runs:
+        found, ratio = _accuracy(trial, question, runs.pop(0))
         evidence["accuracy"].append(found)
         ratios += [] if ratio is None else [ratio]
 
@@ -159,12 +156,11 @@ def _untouched(trial: Trial, inputs: InputSet) -> None:
         )
 
 
-def _poison(
-    trial: Trial, inputs: InputSet, first: list[torch.Tensor]
-) -> tuple[str, list[torch.Tensor] | None]:
+def _poison(trial: Trial, inputs: InputSet, first: list[torch.Tensor]) -> tuple[str, bool]:
     """Run again over other garbage: an element that is still the garbage was not written.
 
-    Results that differ for another reason (atomics) are returned, to be judged by their accuracy.
+    Also returns whether results differ for another reason (atomics): then the accuracy of both runs
+    is to be judged.
     """
     if trial.problem.mutates:
         inputs.restore()
@@ -181,9 +177,8 @@ def _poison(
                 f"{name}: {unwritten} of {now.numel()} elements were not written",
             )  # fmt: skip
     if count:
-        again = [result.clone() for _, result in inputs.results]
-        return f"{count} elements differ between two runs on the same inputs", again
-    return "two runs over different garbage are bitwise equal; inputs and canaries intact", None
+        return f"{count} elements differ between two runs on the same inputs", True
+    return "two runs over different garbage are bitwise equal; inputs and canaries intact", False
 
 
 def compare_bits(now: torch.Tensor, before: torch.Tensor) -> tuple[int, int]:

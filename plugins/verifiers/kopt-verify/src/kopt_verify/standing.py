@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,9 @@ from kopt_verify.accuracy import Yardstick
 from kopt_verify.ties import ties_of
 
 if TYPE_CHECKING:
-    from kopt.model.reference import InputSet, Reference
+    from kopt.model.reference import Answer, InputSet, Reference
     from kopt.model.trial import Trial
+    from kopt_verify.ties import Tie
 
 _MEMORY_SHARE = 16
 _KEPT = 4
@@ -27,16 +28,21 @@ def yardsticks_for(
 ) -> Iterator[tuple[slice, list[Yardstick]]]:
     """Yield rows and what they should be for the present content, and keep none of it."""
     ties = ties_of(reference, inputs)
-    for answer in reference.answers(inputs):
-        pairs = zip(answer.expected, answer.oracle, strict=True)
-        mine = {number: tie.rows(answer.rows) for number, tie in ties.items()}
-        yield (
-            answer.rows,
-            [
-                Yardstick(expected, oracle, tie=mine.get(number))
-                for number, (expected, oracle) in enumerate(pairs)
-            ],
-        )
+    answers = iter(reference.answers(inputs))
+    while (answer := next(answers, None)) is not None:
+        measured = _measured(answer, ties)
+        del answer
+        yield measured
+        del measured  # before the next slice is computed
+
+
+def _measured(answer: Answer, ties: Mapping[int, Tie]) -> tuple[slice, list[Yardstick]]:
+    mine = {number: tie.rows(answer.rows) for number, tie in ties.items()}
+    pairs = zip(answer.expected, answer.oracle, strict=True)
+    return answer.rows, [
+        Yardstick(expected, oracle, tie=mine.get(number))
+        for number, (expected, oracle) in enumerate(pairs)
+    ]
 
 
 class Question:
@@ -62,6 +68,7 @@ class Question:
             if self._keep:
                 parts.append(part)
             yield part
+            del part
         self._kept = parts  # only here: half of the answer would pass half of the wrong ones
 
     def close(self) -> None:

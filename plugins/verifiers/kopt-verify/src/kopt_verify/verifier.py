@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -52,6 +54,19 @@ class Verify:
         return [Check(name="verify", state="ok", detail=f"stages {', '.join(STAGES)}")]
 
     @kopt.hookimpl
+    def kopt_warm_up(self, purpose: str) -> None:
+        """Import all of the verifier before any candidate runs.
+
+        A candidate can write wherever its user can, these files too: what the judge has imported by
+        then, it cannot change.
+        """
+        if purpose == "reference":
+            import kopt_verify
+
+            for module in pkgutil.iter_modules(kopt_verify.__path__):
+                importlib.import_module(f"{kopt_verify.__name__}.{module.name}")
+
+    @kopt.hookimpl
     def kopt_verify(self, trial: Trial) -> Verification | None:
         """Judge a built candidate (so parse and build have passed)."""
         from kopt_verify.battery import tested
@@ -100,22 +115,23 @@ class Verify:
         """Yield the stages that only a winner meets. Raises StageFailedError for one that fails."""
         from kopt_verify.beyond import Beyond
         from kopt_verify.edges import check_edges
-        from kopt_verify.order import check_call_order, last_inputs
+        from kopt_verify.order import LastInputs, check_call_order
         from kopt_verify.origin import check_origin
         from kopt_verify.sanitizer import check_sanitizers, small_inputs
         from kopt_verify.shapes import check_shapes
         from kopt_verify.stability import check_stability
         from kopt_verify.standing import smallest_workload
 
-        with Beyond(trial, smallest_workload(trial)) as beyond, last_inputs(trial) as inputs:
+        with Beyond(trial, smallest_workload(trial)) as beyond, LastInputs(trial) as last:
             refuse = self.options.layouts == "refuse"
             yield check_shapes(trial, beyond, refuse_layouts=refuse)
-            yield check_call_order(trial, inputs)
+            yield check_call_order(trial, last.lent())
+            last.make_way()
             yield check_stability(trial, beyond)
             yield check_edges(trial, beyond)
-            yield check_origin(trial, inputs, beyond)
+            yield check_origin(trial, last.lent(), beyond)
             if self.options.sanitizers:
-                with small_inputs(trial, inputs) as lent:
+                with small_inputs(trial, last.lent()) as lent:
                     yield check_sanitizers(trial, lent)
 
     @kopt.hookimpl

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from kopt_rewrite.replies.numbering import without_numbers
+
 _SEARCH = re.compile(r"^[ \t]*<{5,9}[ \t]*(?:SEARCH|ORIGINAL|HEAD)?[ \t]*$")
 _DIVIDE = re.compile(r"^[ \t]*={5,9}[ \t]*$")
 _REPLACE = re.compile(r"^[ \t]*>{5,9}[ \t]*(?:REPLACE|UPDATED|[\w./-]*)[ \t]*$")
@@ -94,7 +96,7 @@ def apply(edits: list[Edit], source: str) -> str:
     """Return the source with every edit made in turn. Raises EditError.
 
     What is searched for has to be there once: as it stands, else without the white space at the
-    ends of lines, else without their indentation, which is then kept.
+    ends of lines, else without their indentation, which is then kept; else without line numbers.
     """
     lines = source.split("\n")
     for number, edit in enumerate(edits, 1):
@@ -104,7 +106,9 @@ def apply(edits: list[Edit], source: str) -> str:
     return "\n".join(lines)
 
 
-def _apply_one(number: int, edit: Edit, lines: list[str]) -> list[str]:
+def _apply_one(
+    number: int, edit: Edit, lines: list[str], *, may_be_listed: bool = True
+) -> list[str]:
     for loosened in (str, str.rstrip, str.strip):
         wanted = [loosened(line) for line in edit.old]
         places = _places([loosened(line) for line in lines], wanted)
@@ -117,6 +121,10 @@ def _apply_one(number: int, edit: Edit, lines: list[str]) -> list[str]:
             at, end = places[0], places[0] + len(edit.old)
             new = list(edit.new) if loosened is not str.strip else _indented(edit, lines[at])
             return [*lines[:at], *new, *lines[end:]]
+    if may_be_listed and (old := without_numbers(edit.old, 1)):
+        new_lines = without_numbers(edit.new, 1)
+        bare = Edit(tuple(old.lines), tuple(new_lines.lines) if new_lines else edit.new)
+        return _apply_one(number, bare, lines, may_be_listed=False)
     raise EditError(f"edit {number}: what it searches for is not in the file: {_first_line(edit)}")
 
 

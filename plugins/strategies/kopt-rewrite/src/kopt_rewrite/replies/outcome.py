@@ -18,7 +18,7 @@ class Outcome(StrEnum):
     DIFF = "diff"
     """A unified diff that applies."""
     UNWRAPPED = "unwrapped"
-    """A whole file out of JSON or HTML."""
+    """A whole file out of JSON, HTML or a listing with line numbers."""
     EMPTY = "empty"
     NO_CODE = "no-code"
     """Prose only."""

@@ -20,12 +20,14 @@ from kopt_rewrite.replies.edits import (
 from kopt_rewrite.replies.fences import Block, blocks_of
 from kopt_rewrite.replies.headers import declared_language, objection, read_kernel, with_header
 from kopt_rewrite.replies.languages import bare_code, fits, has_header, looks_like, unfinished
+from kopt_rewrite.replies.numbering import numbered_part, without_numbers
 from kopt_rewrite.replies.outcome import Outcome, Reading
 from kopt_rewrite.replies.wrapping import (
     edits_in_json,
     from_json,
     normalised,
     unescaped,
+    without_open_thought,
     without_thoughts,
 )
 
@@ -42,6 +44,7 @@ _INFOS = {
     "triton": {"python", "py", "triton", "python3"},
     "torch": {"python", "py", "python3"},
 }
+_JSON = frozenset({"json", "json5", ""})
 _REFUSALS = re.compile(
     r"\bI(?:'m| am) (?:sorry|unable|not able)|\bI (?:can(?:no|')t|will not|won't|must decline)\b|"
     r"\bas an AI\b|\bcannot (?:help|assist|comply)\b|\b(?:against|violates) .{0,40}policy",
@@ -73,6 +76,8 @@ class _Code(NamedTuple):
     kind: Outcome
     closed: bool = True
     info: str = ""
+    gap: str = ""
+    """Lines that are missing by their numbers."""
 
 
 def read_reply(text: str, wanted: Wanted, *, finish: str = "stop") -> Reading:
@@ -85,10 +90,21 @@ def read_reply(text: str, wanted: Wanted, *, finish: str = "stop") -> Reading:
     if finish == "filter":
         return Reading(Outcome.REFUSAL, detail="the endpoint's filter stopped the answer")
     text = without_thoughts(normalised(text))
+    cut = finish == "length"
+    said = "the answer was used up before any code" if cut else "the answer is empty"
+    nothing = Reading(Outcome.TRUNCATED if cut else Outcome.EMPTY, detail=said)
     if not text.strip():
-        cut = finish == "length"
-        said = "the answer was used up before any code" if cut else "the answer is empty"
-        return Reading(Outcome.TRUNCATED if cut else Outcome.EMPTY, detail=said)
+        return nothing
+    thinking = without_open_thought(text)
+    if thinking is None:
+        return _read(text, wanted, finish)
+    # Where it was cut off, what it wrote was a draft; where it ends by itself, the end was forgotten.
+    found = nothing if cut else _read(thinking, wanted, finish)
+    return nothing if found.outcome is Outcome.NO_CODE else found
+
+
+def _read(text: str, wanted: Wanted, finish: str) -> Reading:
+    """Return what a text without thoughts turned out to be."""
     if pairs := _json_edits(text, blocks_of(text)):
         return _applied(pairs, Outcome.EDITS, wanted)
     inner = from_json(text)
@@ -150,8 +166,8 @@ def _is_diff(block: Block) -> bool:
 
 
 def _json_edits(text: str, blocks: list[Block]) -> list[Edit]:
-    """Return the edits of an answer that is a JSON list of them, fenced or not."""
-    texts = [text, *(block.text for block in blocks if block.info == "json")][:3]
+    """Return the edits of an answer that is a JSON list of them, fenced or not, after prose or not."""
+    texts = [text, *(block.text for block in blocks if block.info in _JSON)][:3]
     pairs = next(filter(None, map(edits_in_json, texts)), [])
     return [Edit(tuple(_lines(old)), tuple(_lines(new))) for old, new in pairs[:MOST_EDITS]]
 
@@ -164,15 +180,21 @@ def _lines(text: str) -> list[str]:
 def _codes(text: str, blocks: list[Block]) -> list[_Code]:
     found = []
     for block in blocks:
-        inner = from_json(block.text) if block.info in {"json", "", "json5"} else None
+        inner = from_json(block.text) if block.info in _JSON else None
         wrapped = inner is not None or block.escaped
         code = unescaped(inner if inner is not None else block.text)
         wrapped = wrapped or code != block.text
-        kind = Outcome.UNWRAPPED if wrapped else Outcome.MODULE
+        listing = without_numbers(code.split("\n"))
+        code = "\n".join(listing.lines) if listing else code
+        kind = Outcome.UNWRAPPED if wrapped or listing else Outcome.MODULE
+        gap = listing.gap if listing else ""
         if code.strip():
-            found.append(_Code(code.strip("\n") + "\n", kind, block.closed, block.info))
+            found.append(_Code(code.strip("\n") + "\n", kind, block.closed, block.info, gap))
     if not found:
         plain = unescaped(text)
+        listing = numbered_part(plain)
+        if listing and looks_like(numbered := "\n".join(listing.lines).strip("\n") + "\n"):
+            return [_Code(numbered, Outcome.UNWRAPPED, gap=listing.gap)]
         code = bare_code(plain)
         if code:
             kind = Outcome.MODULE if plain is text else Outcome.UNWRAPPED
@@ -228,6 +250,8 @@ def _judged(code: _Code, wanted: Wanted, finish: str) -> Reading:
 def _cut(code: _Code, wanted: Wanted, finish: str) -> str:
     if _ELIDED.search(code.text):
         return "parts of the file are left out; the whole file is needed, or edits"
+    if code.gap:
+        return f"lines {code.gap} are left out; the whole file is needed, or edits"
     missing = unfinished(code.text, wanted.language)
     if missing and (finish == "length" or not code.closed or not code.info):
         return f"the code ends in the middle: {missing}"

@@ -29,6 +29,13 @@ _MOST_AROUND = 600_000
 """Characters of a text in which JSON is looked for: twice the longest file, and something."""
 _EDITS = re.compile(r"^[ \t]*(?:`{3}|~{3}|<{5}|@@ |--- )", re.M)
 """What begins a block of code, an edit or a diff."""
+_LISTS = re.compile(r"\[\s{0,80}\{|\{\s{0,80}\"")
+"""Where a JSON list of objects, or an object, may begin."""
+_EDIT_KEYS = (
+    ("search", "replace"), ("old", "new"), ("old_string", "new_string"), ("old_str", "new_str"),
+    ("find", "replace"), ("original", "replacement"), ("before", "after"),
+)  # fmt: skip
+_MOST_ITEMS = 400
 _ENTITIES = re.compile(r"&(?:lt|gt|quot|#39|#x27|#34);")
 
 
@@ -40,13 +47,20 @@ def normalised(text: str) -> str:
 
 def without_thoughts(text: str) -> str:
     """Return what comes after a model's thoughts; an end without a beginning counts too."""
-    for begin, end in _THOUGHTS:
+    for _, end in _THOUGHTS:
         at = text.rfind(end)
         if at >= 0:
             text = text[at + len(end) :]
-        elif text.lstrip().startswith(begin):
-            return ""  # it never got to its answer
     return text
+
+
+def without_open_thought(text: str) -> str | None:
+    """Return a text without the mark that begins thoughts and that nothing ends; None without one."""
+    begun = text.lstrip()
+    for begin, end in _THOUGHTS:
+        if begun.startswith(begin) and end not in begun:
+            return begun.removeprefix(begin)
+    return None
 
 
 def from_json(text: str) -> str | None:
@@ -111,22 +125,51 @@ def _strings(value: object, depth: int) -> list[str]:
 
 
 def edits_in_json(text: str) -> list[tuple[str, str]]:
-    """Return the pairs of a JSON list of edits, under the names that models use for them."""
-    stripped = text.strip()
-    if not stripped.startswith(("{", "[")):
-        return []
+    """Return the pairs of a JSON list of edits, under the names that models use for them.
+
+    The list may be all of the text, or stand in prose; one in a text that is code is part of that.
+    """
     try:
-        value = json.loads(stripped, strict=False)
+        return _pairs(json.loads(text, strict=False), 0)
     except (ValueError, RecursionError):
+        pass
+    decoder = json.JSONDecoder(strict=False)
+    begin = _LISTS.search(text) if len(text) <= _MOST_AROUND else None
+    for _ in range(_MOST_OBJECTS):
+        if begin is None:
+            break
+        at = begin.start()
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = begin.end()
+        else:
+            if found := _pairs(value, 0):
+                return [] if looks_like(text[:at] + text[end:]) else found
+        begin = _LISTS.search(text, end)
+    return []
+
+
+def _pairs(value: object, depth: int) -> list[tuple[str, str]]:
+    """Return the edits in a JSON value, as far down as tool calls put them."""
+    if depth > 4:
         return []
-    if isinstance(value, dict):
-        value = next((each for each in value.values() if isinstance(each, list)), [])
-    found = []
-    for item in value if isinstance(value, list) else []:
-        for old, new in (("search", "replace"), ("old", "new"), ("old_string", "new_string")):
-            if isinstance(item, dict) and {old, new} <= set(item):
-                found.append((str(item[old]), str(item[new])))
-    return found
+    if isinstance(value, list):
+        return [pair for item in value[:_MOST_ITEMS] for pair in _pairs(item, depth + 1)]
+    if not isinstance(value, dict):
+        return []
+    named = {str(key).lower(): each for key, each in value.items()}
+    for old, new in _EDIT_KEYS:
+        if {old, new} <= set(named):
+            return [(_text(named[old]), _text(named[new]))]
+    inner = [each for each in value.values() if isinstance(each, (dict, list))]
+    return next(filter(None, (_pairs(each, depth + 1) for each in inner)), [])
+
+
+def _text(value: object) -> str:
+    """Return a text that may be given as the list of its lines."""
+    lines = value if isinstance(value, list) else ["" if value is None else value]
+    return "\n".join(map(str, lines))
 
 
 def unescaped(code: str) -> str:
