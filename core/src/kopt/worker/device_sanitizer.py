@@ -6,11 +6,9 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from pathlib import Path
 
 from kopt.env import cuda_homes
@@ -32,7 +30,11 @@ _ENVIRONMENT = {
     # Each tensor is an allocation of its own, so that its bounds are what the tools know.
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
 }
-_OPTIONS = ("--report-api-errors", "no", "--show-backtrace", "device", "--print-limit", "100")
+_OPTIONS = (
+    "--report-api-errors", "no", "--show-backtrace", "device", "--print-limit", "100",
+    # How long a process may take until it first uses CUDA, in seconds: imports and builds come first.
+    "--launch-timeout", "600",
+)  # fmt: skip
 _MORE = {
     # What the judge wrote into memory that it shares counts as never written.
     "initcheck": ("--check-api-memory-access", "no"),
@@ -42,12 +44,13 @@ _MORE = {
 _MOST_LOG = 1 << 20
 _MOST_FINDINGS = 20
 _ENDED = re.compile(r"^========= (?:ERROR|RACECHECK) SUMMARY:", re.MULTILINE)
+_NOT_ATTACHED = re.compile(r"^========= .*No attachable process found", re.MULTILINE)
 _HEADER = re.compile(r"^========= (?! )(.+)$")
 _AT = re.compile(r"^=========\s+at (\S+?)\+0x[0-9a-f]+(?: in (.+?):(\d+))?\s*$")
 _RACE_AT = re.compile(r"(?:Write|Read) access at (\S+?)\+0x[0-9a-f]+(?: in ([^:\s]+):(\d+))?")
 _NO_FINDING = re.compile(
     r"COMPUTE-SANITIZER|SUMMARY|Host API memory|process didn't|Saved host backtrace|Target application|Error: (?:No attachable|"
-    r"Target|process)|Warning|Internal Sanitizer|Program hit|Process|Unable|Host Frame|Device Frame"
+    r"Target|process)|Warning|Internal Sanitizer|Program hit|Process|Unable|Host Frame|Device Frame|Default timeout"
 )
 
 
@@ -57,64 +60,8 @@ def find_tool() -> str | None:
     return shutil.which(_TOOL) or shutil.which(_TOOL, path=os.pathsep.join(folders))
 
 
-class Under:
-    """A process under one of the tools, and the log that the tool writes."""
-
-    def __init__(self, path: str, tool: str, recipe: ProcessRecipe) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="kopt-sanitizer-")
-        self.log = Path(self._folder.name) / "log"
-        options = (*_OPTIONS, *_MORE.get(tool, ()))
-        command = [path, "--tool", tool, "--log-file", str(self.log), *options]
-        try:
-            self.process = recipe.start(wrapper=command, environment=_ENVIRONMENT)
-        except BaseException:
-            self._folder.cleanup()
-            raise
-
-    def close(self, seconds: float = 0.0) -> str:
-        """End the process, killed after ``seconds``; return what the tool wrote."""
-        try:
-            self.process.end(seconds)
-            return _text(self.log)
-        finally:
-            self._folder.cleanup()
-
-
-class Sanitizers:
-    """Processes under the tools, which may be started before they are needed."""
-
-    def __init__(self, recipe: ProcessRecipe) -> None:
-        self.recipe = recipe
-        self._waiting: dict[str, Under] = {}
-        self._lock = threading.Lock()
-
-    def prestart(self) -> None:
-        """Start one for each tool: under them, imports take 5 to 15 s."""
-        path = find_tool()
-        if path is None:
-            return
-        with self._lock, suppress(OSError, WorkerError):
-            for tool in TOOLS:
-                if tool not in self._waiting:
-                    self._waiting[tool] = Under(path, tool, self.recipe)
-
-    def take(self, path: str, tool: str) -> Under:
-        """Return a process under a tool, which is the caller's to close."""
-        with self._lock:
-            waiting = self._waiting.pop(tool, None)
-        return waiting or Under(path, tool, self.recipe)
-
-    def close(self) -> None:
-        """End those that nobody took."""
-        with self._lock:
-            left, self._waiting = list(self._waiting.values()), {}
-        for each in left:
-            each.process.kill()
-            each.close()
-
-
 def sanitize(
-    sanitizers: Sanitizers, nbytes: int, calls: Callable[[CandidateProcess, int], None]
+    recipe: ProcessRecipe, nbytes: int, calls: Callable[[CandidateProcess, int], None]
 ) -> SanitizerReport:
     """Have a candidate called under every tool, all at the same time.
 
@@ -139,7 +86,7 @@ def sanitize(
     running: dict[str, CandidateProcess] = {}
     with ThreadPoolExecutor(len(TOOLS)) as pool:
         looking = {
-            tool: pool.submit(_outcome, path, tool, sanitizers, calls, running) for tool in TOOLS
+            tool: pool.submit(_outcome, path, tool, recipe, calls, running) for tool in TOOLS
         }
         wait([looking[tool] for tool in TOOLS if tool not in _NOTES_ONLY])
         _, late = wait(looking.values(), _PATIENCE_SECONDS)
@@ -164,24 +111,30 @@ def sanitize(
 def _outcome(
     path: str,
     tool: str,
-    sanitizers: Sanitizers,
+    recipe: ProcessRecipe,
     calls: Callable[[CandidateProcess, int], None],
     running: dict[str, CandidateProcess],
 ) -> tuple[SanitizerFinding, ...] | str:
     """Return what a tool found, or why it was not run to its end."""
-    failure, text = "", ""
-    try:
-        under = sanitizers.take(path, tool)
-    except WorkerError as error:
-        return f"it was not started: {_last_line(error)}"
-    try:
-        running[tool] = under.process
-        sanitizers.recipe.ready(under.process, private=True)
-        calls(under.process, _CALLS)
-    except (CandidateError, WorkerError) as error:
-        failure = _last_line(error)
-    finally:
-        text = under.close(SANITIZER_SECONDS / 3)
+    with tempfile.TemporaryDirectory(prefix="kopt-sanitizer-") as folder:
+        log = Path(folder) / "log"
+        command = [path, "--tool", tool, "--log-file", str(log), *_OPTIONS, *_MORE.get(tool, ())]
+        failure = ""
+        process = None
+        try:
+            process = running[tool] = recipe.start(wrapper=command, environment=_ENVIRONMENT)
+            recipe.ready(process, private=True)
+            calls(process, _CALLS)
+        except (CandidateError, WorkerError) as error:
+            failure = (
+                str(error).strip().splitlines()[-1][:300] if str(error).strip() else "it failed"
+            )
+        finally:
+            if process is not None:
+                process.end(SANITIZER_SECONDS / 3)
+        text = _text(log)
+    if _NOT_ATTACHED.search(text):
+        return "it did not get hold of the process"
     found = findings(tool, text)
     if found:
         return found
@@ -192,11 +145,6 @@ def _outcome(
             "it wrote no summary: " + (text.strip().splitlines() or ["its log is empty"])[-1][:200]
         )
     return ()
-
-
-def _last_line(error: Exception) -> str:
-    said = str(error).strip()
-    return said.splitlines()[-1][:300] if said else "it failed"
 
 
 def _text(path: Path) -> str:

@@ -66,9 +66,9 @@ class Built(NamedTuple):
 class _Builders(NamedTuple):
     """Processes that candidates are built in, with one cache."""
 
+    recipe: ProcessRecipe
     pool: ProcessPool
     ahead: AheadCompiler | None
-    sanitizers: device_sanitizer.Sanitizers
 
 
 class Judge:
@@ -182,23 +182,17 @@ class Judge:
 
     @contextmanager
     def _built_anew(self) -> Iterator[None]:
-        """Build winners with an empty cache: other candidates' processes may have written to the run's.
-
-        What the sanitizers take is imported while other stages run.
-        """
+        """Build winners with an empty cache: other candidates' processes may have written to the run's."""
         with self._confirming, emptied(self._settings.cache) as cache, ExitStack() as ending:
             recipe = self._recipe()
             recipe = replace(recipe, cache=cache, opening={**recipe.opening, "cache": str(cache)})
             pool = ProcessPool(recipe, self._settings.build_workers)
             ending.callback(pool.close)
-            sanitizers = device_sanitizer.Sanitizers(recipe)
-            ending.callback(sanitizers.close)
             ahead = self._ahead_compiler(recipe)
             if ahead is not None:
                 ending.callback(ahead.close)
-                sanitizers.prestart()
             pool.prestart(2)  # one for the candidate, one for its twin
-            self._winner = _Builders(pool, ahead, sanitizers)
+            self._winner = _Builders(recipe, pool, ahead)
             try:
                 yield
             finally:
@@ -406,11 +400,8 @@ class Judge:
 
         nbytes = sum(segment.nbytes for segment in inputs.segments)
         with self._lock.resting():
-            winner = self._winner
-            sanitizers = (
-                winner.sanitizers if winner else device_sanitizer.Sanitizers(self._recipe())
-            )
-            return device_sanitizer.sanitize(sanitizers, nbytes, calls)
+            recipe = self._winner.recipe if self._winner else self._recipe()
+            return device_sanitizer.sanitize(recipe, nbytes, calls)
 
     @contextmanager
     def _twin(self, candidate: Candidate, depth: Depth) -> Iterator[ProcessTrial]:

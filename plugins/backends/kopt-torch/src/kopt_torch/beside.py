@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor import compile_fx as inductor
 from torch._inductor.runtime.benchmarking import benchmarker
-from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 from torch._inductor.select_algorithm import AlgorithmSelectorCache
 
 if TYPE_CHECKING:
@@ -21,22 +19,21 @@ if TYPE_CHECKING:
 
 _LONG_MS = 20.0
 """A kernel that takes longer is timed once: that is exact enough to choose by."""
-_BATCHES = (
-    (AlgorithmSelectorCache, "benchmark_choices"),
-    (CachingAutotuner, "benchmark_all_configs"),
-)
-"""What times one kernel after another in Inductor, when all are compiled: to wait for the device
-once for all of them takes less time. They are internal; where a version has others, it waits for
-each."""
+_CHOOSING = "benchmark_choices"
+"""What times all kernels that max-autotune chooses from. It is internal: a version that has another
+chooses by the first timings."""
+_NEAR = 3.0
+_MOST_AGAIN = 8
 _MISSING = object()
 
 
 @contextlib.contextmanager
 def compiling_beside(turns: DeviceTurns) -> Iterator[None]:
-    """Let go of the device in Inductor's compilers, and take it alone for its own timings.
+    """Let go of the device in Inductor's compilers, and take it for each of its own timings.
 
     The thread that enters holds the device. What is compiled is the same: its kernels are chosen
-    from the same ones, by times which nothing else on the device disturbs. Of kernels that take
+    from the same ones, by times which others' measurements do not disturb; of those that max-autotune
+    chooses from, the fastest are timed again with the device alone. Of kernels that take
     long one call is timed; Inductor would make at least seven. A version of torch that times kernels
     elsewhere keeps the device until it has compiled.
     """
@@ -50,59 +47,66 @@ def compiling_beside(turns: DeviceTurns) -> Iterator[None]:
         with turns.resting():
             return compile_fx(*arguments, **keywords)
 
-    alone = _Alone(turns)
+    timings = _Timings(turns)
     with contextlib.ExitStack() as changed:
         _put(changed, inductor, "compile_fx", letting_go)
-        for owner, name in _BATCHES:
-            if isinstance(owner.__dict__.get(name), (classmethod, FunctionType)):
-                _put(changed, owner, name, alone.batch(owner.__dict__[name]))
-        _put(changed, benchmarker, "benchmark_gpu", alone.timing(benchmarker.benchmark_gpu))
+        choosing = vars(AlgorithmSelectorCache).get(_CHOOSING)
+        if isinstance(choosing, classmethod):
+            again = classmethod(timings.choosing(choosing.__func__))
+            _put(changed, AlgorithmSelectorCache, _CHOOSING, again)
+        _put(changed, benchmarker, "benchmark_gpu", timings.timing(benchmarker.benchmark_gpu))
         yield
 
 
-class _Alone:
-    """Has the device alone for one timing, or for all timings of a choice."""
+class _Timings:
+    """Inductor's timings: each beside other work, and those that decide alone on the device."""
 
     def __init__(self, turns: DeviceTurns) -> None:
         self._turns = turns
         self._mine = threading.local()
 
-    @contextlib.contextmanager
-    def _device(self) -> Iterator[None]:
-        if getattr(self._mine, "alone", False):
-            yield
-            return
-        with self._turns.resting(), self._turns.exclusive():
-            self._mine.alone = True
-            try:
-                yield
-            finally:
-                self._mine.alone = False
-
-    def batch(self, times_all: Any) -> Any:
-        """Return a function, or class method, that has the device as long as it runs."""
-        if isinstance(times_all, classmethod):
-            return classmethod(self.batch(times_all.__func__))
-
-        @functools.wraps(times_all)
-        def alone(*arguments: Any, **keywords: Any) -> Any:
-            with self._device():
-                return times_all(*arguments, **keywords)
-
-        return alone
-
     def timing(self, benchmark: Any) -> Callable[..., Any]:
         """Return what times one kernel on the device."""
 
         @functools.wraps(benchmark)
-        def alone(call: Callable[[], Any], *arguments: Any, **keywords: Any) -> Any:
-            with self._device():
+        def in_turn(call: Callable[[], Any], *arguments: Any, **keywords: Any) -> Any:
+            alone = getattr(self._mine, "alone", False)
+            with contextlib.nullcontext() if alone else self._turns.working():
                 once = _once_ms(call)
                 if once < _LONG_MS:
                     return benchmark(call, *arguments, **keywords)
                 return [once] if keywords.get("return_mode") == "all" else once
 
-        return alone
+        return in_turn
+
+    def choosing(self, times_all: Any) -> Callable[..., Any]:
+        """Return what times the kernels that one is chosen from, the fastest once more.
+
+        The first time they are compiled and loaded, which keeps nobody from measuring; beside
+        others' work a kernel may seem to take twice as long as it does.
+        """
+
+        @functools.wraps(times_all)
+        def twice(cls: Any, choices: Any, *arguments: Any, **keywords: Any) -> Any:
+            found = times_all(cls, choices, *arguments, **keywords)
+            near = _nearest(found)
+            if len(near) > 1:
+                with self._turns.resting(), self._turns.exclusive():
+                    self._mine.alone = True
+                    try:
+                        found.update(times_all(cls, near, *arguments, **keywords))
+                    finally:
+                        self._mine.alone = False
+            return found
+
+        return twice
+
+
+def _nearest(found: Any) -> list[Any]:
+    """Return the choices that may be the fastest, by times that others' work may have doubled."""
+    times = {choice: ms for choice, ms in dict(found).items() if isinstance(ms, float)}
+    fastest = sorted(times, key=lambda choice: times[choice])[:_MOST_AGAIN]
+    return [choice for choice in fastest if times[choice] <= _NEAR * times[fastest[0]]]
 
 
 def _put(changed: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
