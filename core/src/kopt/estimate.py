@@ -12,6 +12,7 @@ from kopt.loading import load_hooks, named_plugins, refuse_unmetered, without_id
 from kopt.machine import choose_device, refuse_untimeable
 from kopt.model.completion import Usage
 from kopt.model.device import Target
+from kopt.model.history import History
 from kopt.optimize import backends_beside, choose_backend, judge_settings
 from kopt.reporter import Silent
 from kopt.runs.state import state_of
@@ -62,6 +63,9 @@ class Estimate:
     """Why the run would be refused as it is configured; empty where it would begin."""
     left_out: tuple[str, ...]
     """Plugins that failed to say what they would ask."""
+    others: int = 0
+    """Candidates for the first round from strategies that need no language model: where there are
+    some, it is asked for no first kernel."""
 
     @property
     def calls(self) -> int:
@@ -106,13 +110,13 @@ def estimate(problem: Problem, settings: Settings, steps: Steps | None = None) -
         refuse_unmetered(hooks, config.budget)
         return Estimate(None, (), config.budget, "", ())
     (steps or Silent()).preparing(problem.name, config.device)
-    expected = _expected(problem, config, hooks)
+    others, expected = _expected(problem, config, hooks)
     costs = tuple(
         ExpectedCost(plugin, calls, hooks.kopt_price(calls.role))
         for plugin, calls in expected if calls.calls
     )  # fmt: skip
     left_out = tuple(f"{f.role} {f.plugin!r} failed: {f.error}" for f in hooks.failures)
-    return Estimate(config.llm, costs, config.budget, _refused(hooks, config), left_out)
+    return Estimate(config.llm, costs, config.budget, _refused(hooks, config), left_out, others)
 
 
 def _config(settings: Settings) -> RunConfig:
@@ -127,7 +131,8 @@ def _config(settings: Settings) -> RunConfig:
 
 def _expected(
     problem: Problem, config: RunConfig, hooks: Hooks
-) -> Sequence[tuple[str, ExpectedCalls]]:
+) -> tuple[int, Sequence[tuple[str, ExpectedCalls]]]:
+    """Return how many candidates a run begins with as it is, and what it would ask for."""
     evaluator = LocalEvaluator(judge_settings(config, hooks, state_of(problem, config, [])))
     try:
         device, signature = evaluator.prepare()
@@ -135,7 +140,8 @@ def _expected(
         evaluator.close()
     language, *beside = config.languages
     target = Target(language=language, beside=tuple(beside), device=device)
-    return hooks.kopt_expect(problem, signature, target, config.budget)
+    others = len(hooks.first_without_model(problem, signature, target, History()))
+    return others, hooks.kopt_expect(problem, signature, target, config.budget, others)
 
 
 def _refused(hooks: Hooks, config: RunConfig) -> str:

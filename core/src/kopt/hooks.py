@@ -206,9 +206,23 @@ class Hooks(IsolatedCalls):
         if parent is not None or history:
             rows = self._each("kopt_propose", Candidate, arguments)
         else:
-            rows = self._each("kopt_propose", Candidate, arguments, only=lambda p: not p.needs_llm)
+            rows = self._each("kopt_propose", Candidate, arguments, only=_needs_no_model)
             if not rows:
                 rows = self._each("kopt_propose", Candidate, arguments, only=lambda p: p.needs_llm)
+        return [Proposed(plugin.info.name, candidate) for plugin, candidate in rows]
+
+    def first_without_model(
+        self, problem: Problem, signature: Signature, target: Target, history: History
+    ) -> list[Proposed]:
+        """Return what kopt_propose begins with: candidates of those that need no language model.
+
+        ``history`` is an empty one.
+        """
+        arguments = {
+            "problem": problem, "signature": signature, "target": target, "parent": None,
+            "diagnoses": (), "history": history, "llm": None,
+        }  # fmt: skip
+        rows = self._each("kopt_propose", Candidate, arguments, only=_needs_no_model)
         return [Proposed(plugin.info.name, candidate) for plugin, candidate in rows]
 
     def kopt_tunables(self, candidate: Candidate) -> Mapping[str, Knob] | None:
@@ -251,11 +265,12 @@ class Hooks(IsolatedCalls):
         return self._first("kopt_stop", _one(str), arguments)
 
     def kopt_expect(
-        self, problem: Problem, signature: Signature, target: Target, budget: Budget
+        self, problem: Problem, signature: Signature, target: Target, budget: Budget, others: int
     ) -> list[tuple[str, ExpectedCalls]]:
         """Return what each strategy would ask of a language model, with the strategy's name."""
         arguments = {
             "problem": problem, "signature": signature, "target": target, "budget": budget,
+            "others": others,
         }  # fmt: skip
         rows = self._each("kopt_expect", ExpectedCalls, arguments)
         return [(plugin.info.name, calls) for plugin, calls in rows]
@@ -314,6 +329,10 @@ class Hooks(IsolatedCalls):
     ) -> T | None:
         answers = self.ask_all(hook, convert, arguments, only_first=True)
         return answers[0][1] if answers else None
+
+
+def _needs_no_model(plugin: LoadedPlugin) -> bool:
+    return not plugin.needs_llm
 
 
 def _failed_check(failure: PluginFailure) -> Check:

@@ -182,10 +182,11 @@ def kopt_tunables(candidate: Candidate) -> Mapping[str, Knob] | None:
 
 @hookspec
 def kopt_warm_up(purpose: str) -> None:
-    """Import what will be needed (role ``backend``).
+    """Import what will be needed (roles ``backend`` and ``verifier``).
 
     Called in a candidate process as it starts, while the judge is busy with something else, and in
-    the judge before it takes hold of the device.
+    the judge before it takes hold of the device. What a verifier imports later, once a candidate ran,
+    may have been overwritten by it.
 
     :param purpose: ``baselines``, the language of the candidates, as ``triton``, or ``reference``.
     Touch neither the device nor the problem, and start no thread: on Linux candidate processes are
@@ -235,11 +236,12 @@ def kopt_stop(history: History, budget: Budget, spend: Spend) -> str | None:
 
 @hookspec
 def kopt_expect(
-    problem: Problem, signature: Signature, target: Target, budget: Budget
+    problem: Problem, signature: Signature, target: Target, budget: Budget, others: int
 ) -> Iterable[ExpectedCalls]:
     """Say what a plugin would ask of a language model in a run (role ``strategy``, or ``judge``).
 
-    Called by ``kopt estimate``, before anything is asked.
+    Called by ``kopt estimate``, before anything is asked. ``others`` candidates for the first round
+    come from strategies that need no language model; unless it is 0 nobody else is asked for any.
     """
 
 

@@ -6,16 +6,22 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kopt.errors import CompletionError, RunPausedError
 from kopt.hooks import Hooks
 from kopt.logs import get_logger
 from kopt.model.budget import Budget, Spend
-from kopt.model.completion import Completion, CompletionFailure, CompletionRequest, Price
+from kopt.model.completion import (
+    Completion,
+    CompletionFailure,
+    CompletionRequest,
+    Price,
+    Usage,
+)
 from kopt.runs.completions import CompletionStore
-from kopt.runs.events import ModelStopped, ReplyRead, Spent
+from kopt.runs.events import Asked, ModelStopped, ReplyRead, Spent
 
 Answer = Completion | CompletionFailure
 
@@ -36,6 +42,7 @@ _CHARACTERS_PER_TOKEN = 3
 _PER_MESSAGE = 16
 """Tokens that a chat template puts around a message, at most."""
 _LAST_SECONDS = 30.0
+_LOST = "kopt's process ended before the bill came; counted is the most that it may have cost"
 _WARN_AT = (0.8, 0.5)
 
 _log = get_logger(__name__)
@@ -61,7 +68,8 @@ class MeteredModel:
 
     Threads ask; only the thread that calls records. A request is begun while what has been spent
     and what requests in flight may cost at most is below the budget: a limit is passed by one
-    request's cost at most.
+    request's cost at most. What it may cost is recorded before it is sent, so that a process that
+    is killed leaves no bill behind that nobody counts.
     """
 
     def __init__(
@@ -69,7 +77,7 @@ class MeteredModel:
         hooks: Hooks,
         budget: Budget,
         spend: Callable[[], Spend],
-        record: Callable[[Spent | ReplyRead | ModelStopped], None],
+        record: Callable[[Asked | Spent | ReplyRead | ModelStopped], None],
         store: CompletionStore,
         warn: Callable[[str], None] | None = None,
     ) -> None:
@@ -80,6 +88,7 @@ class MeteredModel:
         self._done: queue.SimpleQueue[_Outcome] = queue.SimpleQueue()
         self._waiting: deque[CompletionRequest] = deque()
         self._flying: dict[str, CompletionRequest] = {}
+        self._unsettled: dict[str, Asked] = {}
         self._given_up: set[str] = set()
         self._answers: dict[str, Answer] = {}
         self._prices: dict[str, Price | None] = {}
@@ -186,18 +195,39 @@ class MeteredModel:
         self._begin()
 
     def settle(self, seconds: float = _LAST_SECONDS) -> None:
-        """Count what has come, at the end; end what nobody will read, and wait for its bills."""
+        """Count what has come, at the end; end what nobody will read, and wait for its bills.
+
+        What does not come in time is counted at the most that it may cost.
+        """
         self._waiting.clear()
-        self._take_what_is_there()
-        self.give_up(list(self._flying.values()))
-        until = time.monotonic() + seconds
-        while self._flying and (left := until - time.monotonic()) > 0:
-            try:
-                self._take(self._done.get(timeout=left))
-            except queue.Empty:
-                break
-        if self._flying:
-            _log.warning("requests_abandoned", requests=len(self._flying))
+        try:
+            self._take_what_is_there()
+            self.give_up(list(self._flying.values()))
+            until = time.monotonic() + seconds
+            while self._flying and (left := until - time.monotonic()) > 0:
+                try:
+                    self._take(self._done.get(timeout=left))
+                except queue.Empty:
+                    break
+        finally:
+            if self._flying:
+                _log.warning("requests_abandoned", requests=len(self._flying))
+            self.count_lost(list(self._unsettled.values()))
+
+    def count_lost(self, asked: Sequence[Asked]) -> None:
+        """Count requests whose bill never came: by the answer where there is one, else at the most."""
+        for each in asked:
+            self._unsettled.pop(each.request, None)
+            answer = self._store.answer_to(each.request)
+            usage, usd = (answer.usage, answer.usd) if answer else (each.usage, each.usd)
+            self._add(usage, usd)
+            self._record(Spent(
+                tokens=usage.total, usd=usd, model=answer.model if answer else each.model,
+                request=each.request, role=each.role, purpose=each.purpose, usage=usage,
+                outcome="answered" if answer else "lost", detail="" if answer else _LOST,
+            ))  # fmt: skip
+        if asked:
+            self._warn_of_limits()
 
     def _begin(self) -> None:
         """Start what waits, as far as threads and the budget go."""
@@ -209,10 +239,33 @@ class MeteredModel:
                     self._answers[request.id] = self._refusal(request)
                     continue
                 return  # what is in flight may cost less than feared
+            self._announce(request)
             self._waiting.popleft()
             self._flying[request.id] = request
             asked = time.time()
             threading.Thread(target=self._ask, args=(request, asked), daemon=True).start()
+
+    def _announce(self, request: CompletionRequest) -> None:
+        """Record what a request may cost, unless it can be asked again at no further cost."""
+        if any(p.info.role == "llm" and p.keeps_requests for p in self._hooks.plugins):
+            return
+        price = self._price(request)
+        most = Usage(
+            input_tokens=_input_tokens(request), output_tokens=request.max_tokens, estimated=True
+        )
+        asked = Asked(
+            request=request.id, role=request.role, purpose=request.purpose, usage=most,
+            model=price.model if price else "", usd=self._most_usd(request) if price else None,
+        )  # fmt: skip
+        self._record(asked)
+        self._unsettled[request.id] = asked
+
+    def _add(self, usage: Usage, usd: float | None) -> None:
+        self.tokens += usage.total
+        if usd is None:
+            self.unpriced_tokens += usage.total
+        else:
+            self.usd += usd
 
     def _ask(self, request: CompletionRequest, asked: float) -> None:
         """Ask the plugin; in a thread."""
@@ -235,11 +288,7 @@ class MeteredModel:
         self._flying.pop(request.id, None)
         self._given_up.discard(request.id)
         self._answers[request.id] = answer
-        self.tokens += answer.usage.total
-        if answer.usd is None:
-            self.unpriced_tokens += answer.usage.total
-        else:
-            self.usd += answer.usd
+        self._add(answer.usage, answer.usd)
         if isinstance(answer, Completion):
             self._store.keep(request, answer, asked)
         if not (isinstance(answer, CompletionFailure) and answer.kind == "pending"):
@@ -247,6 +296,7 @@ class MeteredModel:
             if isinstance(answer, CompletionFailure) and answer.kind != "stopped":
                 said = {"role": request.role, "kind": answer.kind, "detail": answer.detail}
                 _log.warning("request_failed", **said)
+        self._unsettled.pop(request.id, None)
         self._count(answer)
         self._warn_of_limits()
 

@@ -73,7 +73,7 @@ class Session:
         self._opening: Opening | None = None
         self._diagnoser: Diagnoser | None = None
         self._known = dict(self._state.diagnosed)
-        self.history = History(self._state.evaluations)
+        self.history = History(self._state.evaluations, profiled=self._state.profiled)
         self._settled = False
         """Whether the search policy ended the search, if need be before anything was evaluated."""
         self._writing = threading.RLock()
@@ -94,6 +94,8 @@ class Session:
     def run(self) -> Run:
         """Go on until a reason to stop; return the run. Raises KoptError."""
         try:
+            if self._llm is not None:
+                self._llm.count_lost(self._state.unsettled)
             self._open()
             reason = self._search()
             best, unconfirmed = self._confirm()
@@ -143,13 +145,20 @@ class Session:
     def _nothing_new(self, parents: Sequence[Evaluation]) -> str:
         """Return why a run ends that has no more candidates.
 
-        Raises _ModelStoppedError where it would have some if its language model answered.
+        Raises _ModelStoppedError where it would have some if its language model answered, and
+        nobody else came to a result.
         """
         if self._llm is not None and self._llm.stopped:
-            raise _ModelStoppedError(f"{self._llm.stopped}; go on with `kopt resume`")
+            if self.history.best() is None or not self._has_other_strategies():
+                raise _ModelStoppedError(f"{self._llm.stopped}; go on with `kopt resume`")
+            return f"the other strategies propose nothing new, and {self._llm.stopped}"
         if self._round and not parents:
             return "no candidate is correct and measured: nothing to go on from"
         return "the strategies propose nothing new"
+
+    def _has_other_strategies(self) -> bool:
+        """Whether a strategy is there that needs no language model."""
+        return any(p.info.role == "strategy" and not p.needs_llm for p in self._hooks.plugins)
 
     def _stop(self) -> str | None:
         """Return why to end the search; time alone does not, before anything was evaluated."""
@@ -193,6 +202,7 @@ class Session:
         if known is not None:
             diagnoser.recall(parent.id, known.profiles)
         profiles = tuple(diagnoser.profiles(parent))
+        self.history.add_profiles(parent.id, profiles)
         try:
             found = tuple(diagnoser.diagnose(parent, self.history))
         except RunPausedError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kopt.model.completion import Usage
-from kopt.runs.events import ModelStopped, ReplyRead, Spent
+from kopt.runs.events import Asked, ModelStopped, ReplyRead, Spent, unsettled
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kopt.runs.events import Event
 
 _ANSWERED = "answered"
+_LOST = "lost"
 
 
 @dataclass
@@ -73,6 +74,8 @@ class Accounts:
     """Why the model was no longer asked, the last time that happened."""
     failed: str
     """What the last call without an answer said; empty where there was none."""
+    unsettled: tuple[Asked, ...] = ()
+    """Calls without a bill: in flight now, or when their process was killed. No row counts them."""
 
     @property
     def total(self) -> Account:
@@ -95,6 +98,7 @@ def accounts_of(events: Iterable[Event]) -> Accounts | None:
 
     A reply that was read more than once, as by a resumed run, counts as it was read last.
     """
+    events = list(events)
     rows: dict[tuple[str, str], Account] = {}
     asked: dict[str, Account] = {}
     read: dict[str, ReplyRead] = {}
@@ -114,7 +118,10 @@ def accounts_of(events: Iterable[Event]) -> Accounts | None:
     for request, reply in read.items():
         if request in asked:
             asked[request].read(reply)
-    return Accounts(tuple(rows.values()), tuple(models), stopped, failed) if rows else None
+    open_ = unsettled(events)
+    if not rows and not open_:
+        return None
+    return Accounts(tuple(rows.values()), tuple(models), stopped, failed, open_)
 
 
 def accounts_json(accounts: Accounts | None) -> dict[str, Any] | None:
@@ -125,6 +132,7 @@ def accounts_json(accounts: Accounts | None) -> dict[str, Any] | None:
         "models": list(accounts.models), "stopped": accounts.stopped,
         "last_failure": accounts.failed,
         "rows": [_row_json(row) for row in accounts.rows], "total": _row_json(accounts.total),
+        "unsettled": [each.to_json() for each in accounts.unsettled],
     }  # fmt: skip
 
 
@@ -144,14 +152,36 @@ def print_accounts(accounts: Accounts) -> None:
 
     from kopt.cli.output import put
 
-    put(_table(accounts))
+    if accounts.rows:
+        put(_table(accounts))
     if accounts.models:
         put(escape(f"asked: {', '.join(accounts.models)}"))
     if accounts.failed:
         put(escape(f"last failure: {accounts.failed}"))
     if accounts.stopped:
         put(escape(f"no longer asked: {accounts.stopped}"))
+    for line in _without_bill(accounts):
+        put(escape(line))
     put("")
+
+
+def _without_bill(accounts: Accounts) -> list[str]:
+    """Return what is to be said of calls whose bill never came, or has not come yet."""
+    lines = []
+    if lost := accounts.total.failures[_LOST]:
+        are = "call was" if lost == 1 else "calls were"
+        lines.append(
+            f"{lost} {are} in flight as kopt's process ended, and counted at the most possible"
+        )
+    if left := accounts.unsettled:
+        tokens = sum(each.usage.total for each in left)
+        known = [each.usd for each in left if each.usd is not None]
+        usd = f" and ${sum(known):.4f}" if len(known) == len(left) else ", at an unknown price"
+        lines.append(
+            f"{len(left)} without a bill yet, of at most {tokens:,} tokens{usd}: in flight, or "
+            "left by a process that was killed; then kopt resume counts them so"
+        )
+    return lines
 
 
 def _table(accounts: Accounts) -> Table:

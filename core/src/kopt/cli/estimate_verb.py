@@ -115,6 +115,7 @@ def _as_json(found: Estimate) -> dict[str, Any]:
             name: {"limit": getattr(found.budget, name), "share": found.shares.get(name)}
             for name in _FLAGS if getattr(found.budget, name) is not None
         },
+        "first_kernels_of_others": found.others,
         "refused": found.refused, "left_out": list(found.left_out),
     }  # fmt: skip
 
@@ -132,7 +133,7 @@ def _put(found: Estimate) -> None:
     else:
         put("No strategy and no judge of this run expects to ask the language model anything.")
     limits = _limits(found) if found.costs else []
-    for line in [*_prices(found), *limits, *found.left_out]:
+    for line in [*_first(found), *_prices(found), *limits, *found.left_out]:
         put(escape(line))
     if found.refused:
         put(f"[red]Such a run would be refused:[/] {escape(found.refused)}")
@@ -163,6 +164,14 @@ def _row(cost: ExpectedCost) -> list[str]:
 
 def _usd(value: float | None) -> str:
     return "price unknown" if value is None else f"{value:.4f}"
+
+
+def _first(found: Estimate) -> list[str]:
+    """Return why no first kernels are asked for, where that is so."""
+    if not found.others:
+        return []
+    has = "a first kernel" if found.others == 1 else f"{found.others} first kernels"
+    return [f"other strategies have {has}: none is asked for, unless none of them turns out right"]
 
 
 def _prices(found: Estimate) -> list[str]:

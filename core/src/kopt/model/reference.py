@@ -124,7 +124,8 @@ class Change:
     content: str = ""
     """What is done to the values of arguments that may have any value: ``scale:100`` (a factor),
     ``offset:100`` (a summand), ``alternating`` (large values that cancel along every dimension),
-    ``constant`` (one value for each first index); for all integers and bools ``lowest`` and
+    ``constant`` (one value for each first index), ``infinite:+`` and ``infinite:-`` (a few infinities
+    in the first argument that may have any value); for all integers and bools ``lowest`` and
     ``highest`` of those drawn. Empty: nothing."""
     distribution: str = "native"
 

@@ -46,6 +46,11 @@ class LoadedPlugin:
         """Whether its class says that it cannot work without a language model."""
         return bool(getattr(self.instance, "needs_llm", False))
 
+    @property
+    def keeps_requests(self) -> bool:
+        """Whether what it was asked outlives kopt's process, and is paid for as the answer is read."""
+        return bool(getattr(self.instance, "keeps_requests", False))
+
 
 def load(
     role: str,

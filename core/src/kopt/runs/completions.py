@@ -33,6 +33,10 @@ class CompletionStore:
 
     def load(self, request: CompletionRequest) -> Completion | None:
         """Return what was answered; None where it was not. Raises RunStoreError where damaged."""
+        return self.answer_to(request.id)
+
+    def answer_to(self, request: str) -> Completion | None:
+        """Return the same by the request's id."""
         path = self._path(request)
         return read_exchange(path).completion if path.exists() else None
 
@@ -40,7 +44,7 @@ class CompletionStore:
         """Put an answer on the disk. Raises RunStoreError."""
         exchange = Exchange(request=request, completion=completion, asked=asked)
         text = json.dumps(exchange.to_json(), indent=1, ensure_ascii=False)
-        path = self._path(request)
+        path = self._path(request.id)
         try:
             self._folder.mkdir(exist_ok=True)
             write_atomically(path, (text + "\n").encode("utf-8", "backslashreplace"))
@@ -49,8 +53,8 @@ class CompletionStore:
                 f"{path} cannot be written: {error}; free some space, then kopt resume"
             ) from error
 
-    def _path(self, request: CompletionRequest) -> Path:
-        return self._folder / f"{request.id}.json"
+    def _path(self, request: str) -> Path:
+        return self._folder / f"{request}.json"
 
 
 def read_exchange(path: Path) -> Exchange:

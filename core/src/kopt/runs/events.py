@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -64,6 +65,22 @@ class PluginFailed(Record):
     """Whether it is not asked again in this run."""
 
 
+class Asked(Record):
+    """A request is about to be sent: until its bill comes, it may cost so much."""
+
+    kind: Literal["asked"] = "asked"
+    request: str
+    """The request's id."""
+    role: str = ""
+    purpose: str = ""
+    model: str = ""
+    """By the price's name; empty where no price is known."""
+    usage: Usage
+    """The most that it may use, by estimate."""
+    usd: float | None = Field(default=None, ge=0)
+    """The most that it may cost; None: the price is unknown."""
+
+
 class Spent(Record):
     """A language model was asked."""
 
@@ -79,7 +96,8 @@ class Spent(Record):
     usage: Usage = Usage()
     seconds: float = 0.0
     outcome: str = ""
-    """``answered``, or why there is no answer."""
+    """``answered``, or why there is no answer; ``lost`` where nobody knows, see Asked: kopt's process
+    ended first, and what is counted is the most that it may have cost."""
     detail: str = ""
 
 
@@ -120,6 +138,7 @@ Event = Annotated[
     | Evaluated
     | Diagnosed
     | PluginFailed
+    | Asked
     | Spent
     | ReplyRead
     | ModelStopped
@@ -154,3 +173,20 @@ def candidates_of(event: Event) -> list[Candidate]:
             return [event.evaluation.candidate]
         case _:
             return []
+
+
+def unsettled(events: Iterable[Event]) -> tuple[Asked, ...]:
+    """Return the requests whose bill never came, in order: those of a process that was killed.
+
+    A session that ends by itself settles all of them before it says so.
+    """
+    found: dict[str, Asked] = {}
+    for event in events:
+        match event:
+            case Asked():
+                found[event.request] = event
+            case Spent():
+                found.pop(event.request, None)
+            case Finished():
+                found.clear()
+    return tuple(found.values())

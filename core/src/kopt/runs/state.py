@@ -9,9 +9,11 @@ from kopt.evaluator import Opening
 from kopt.model.budget import Spend
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Evaluation
+from kopt.model.history import Profiled
 from kopt.model.problem import Problem
 from kopt.model.run import RunConfig
 from kopt.runs.events import (
+    Asked,
     Confirmed,
     Diagnosed,
     Entry,
@@ -21,6 +23,7 @@ from kopt.runs.events import (
     Opened,
     PluginFailed,
     Proposed,
+    unsettled,
 )
 
 
@@ -54,6 +57,10 @@ class RunState:
     diagnosed: dict[str, Diagnosed]
     """By parent, what was found out of it for the round that was about to begin: what is asked of
     a language model next names these figures, and new ones would make it another request."""
+    profiled: dict[str, Profiled]
+    """By candidate, what profilers said the first time."""
+    unsettled: tuple[Asked, ...]
+    """Requests to a language model that a killed process left behind, and that nobody counted yet."""
     plugin_failures: tuple[PluginFailed, ...]
     finished: Finished | None
     """None where the run did not end, or was gone on with after it had ended."""
@@ -80,6 +87,8 @@ def state_of(problem: Problem, config: RunConfig, entries: Sequence[Entry]) -> R
         spend=_largest([entry.spend for entry in entries]),
         confirmed=confirmations[-1] if confirmations else None,
         diagnosed=_diagnosed(events),
+        profiled=_profiled(events),
+        unsettled=unsettled(events),
         plugin_failures=tuple(event for event in events if isinstance(event, PluginFailed)),
         finished=last if isinstance(last, Finished) else None,
     )
@@ -88,6 +97,17 @@ def state_of(problem: Problem, config: RunConfig, entries: Sequence[Entry]) -> R
 def _diagnosed(events: Sequence[Event]) -> dict[str, Diagnosed]:
     begun = max((i for i, e in enumerate(events) if isinstance(e, Proposed)), default=-1)
     return {e.parent: e for e in events[begun + 1 :] if isinstance(e, Diagnosed)}
+
+
+def _profiled(events: Sequence[Event]) -> dict[str, Profiled]:
+    evaluated: set[str] = set()
+    found: dict[str, Profiled] = {}
+    for event in events:
+        if isinstance(event, Evaluated):
+            evaluated.add(event.evaluation.id)
+        elif isinstance(event, Diagnosed):
+            found.setdefault(event.parent, Profiled(event.profiles, len(evaluated)))
+    return found
 
 
 def _pending(proposed: Proposed, evaluations: dict[str, Evaluation]) -> PendingRound | None:

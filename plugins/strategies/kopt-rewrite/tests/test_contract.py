@@ -76,6 +76,6 @@ class TestModelJudge(JudgeContract):
     def test_an_estimate_asks_it(self):
         hooks = self.hooks()
         target = Target(language="cpp", device=records.cpu())
-        asked = (problems.row_sum(), problems.row_sum_signature(), target, Budget())
+        asked = (problems.row_sum(), problems.row_sum_signature(), target, Budget(), 0)
         assert [calls.role for _, calls in hooks.kopt_expect(*asked)] == ["analysis"]
         assert hooks.failures == []

@@ -90,10 +90,10 @@ def test_without_a_model_or_metrics_or_an_answer_there_is_no_opinion(answers):
     assert llm.outcomes == [("analysis", "no-diagnosis", False)]
 
 
-def expected(trials=None, **options):
+def expected(trials=None, others=0, **options):
     return ModelJudge(ModelJudge.Options(**options)).kopt_expect(
         problems.row_sum(), problems.row_sum_signature(),
-        Target(language="cpp", device=records.cpu()), Budget(trials=trials),
+        Target(language="cpp", device=records.cpu()), Budget(trials=trials), others,
     )  # fmt: skip
 
 
@@ -109,9 +109,12 @@ def test_what_is_expected_is_no_less_than_what_is_asked(answers):
     assert found.basis
 
 
-@pytest.mark.parametrize(("trials", "calls"), [(None, 4), (20, 6), (3, 0), (1_000_000, 100)])
-def test_a_kernel_is_judged_in_each_round(trials, calls):
-    [found] = expected(trials)
+@pytest.mark.parametrize(
+    ("trials", "others", "calls"),
+    [(None, 0, 4), (20, 0, 6), (3, 0, 0), (1_000_000, 0, 100), (None, 1, 4), (20, 8, 4), (3, 1, 1)],
+)
+def test_a_kernel_is_judged_in_each_round(trials, others, calls):
+    [found] = expected(trials, others)
     assert found.calls == calls
 
 

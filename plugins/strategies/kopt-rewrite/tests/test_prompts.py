@@ -202,7 +202,9 @@ def test_the_reflectors_prompt(answers):
     has(
         whole(found["reflection"][0]), "sum in vectors: Use omp simd.", "failed: wrong",
         "120x of the reference's own error", "wide loads: 32 bytes (expects latency_us x0.5)",
-        "1.25 times as fast as the kernel it came from", "latency_us: 500 -> 400 (x0.8)",
+        "1.25 times as fast as the kernel it came from",
+        "   - latency_us: expected x0.5, measured x0.8 (500 -> 400): less than expected\n",
+        "It failed before these were measured: latency_us, static_vector_instructions.\n",
         "Failures teach as much as successes", "test cpu (x86_64)", '"lesson"',
     )  # fmt: skip
     assert "[1:1]" not in whole(found["reflection"][0])

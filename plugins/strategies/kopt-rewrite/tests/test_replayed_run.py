@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,14 +43,29 @@ class Done(NamedTuple):
         return [event for event in self.events if isinstance(event, kind)]
 
 
+def with_more_expected(place: Path) -> Path:
+    """Return a copy of the recordings whose first ideas say, too, what a profiler should see."""
+    shutil.copytree(RECORDED, place)
+    before, changed = '\\"latency_us\\": 0.3', 0
+    for path in place.glob("*.json"):
+        text = path.read_text()
+        if json.loads(text)["request"]["role"] == "analysis":
+            more = f'{before}, \\"static_instructions\\": 0.9, \\"dram_bytes\\": 0.5'
+            changed += text.count(before)
+            path.write_text(text.replace(before, more))
+    assert changed
+    return place
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     """A run that a command line made."""
     place = tmp_path_factory.mktemp("replayed")
+    recorded = with_more_expected(place / "recorded")
     command = [
         sys.executable, "-m", "kopt", "optimize", str(HERE / "moving_average"), "--backend", "cpp",
         "--strategy", "rewrite", "--search", "greedy", "--judge", "roofline", "--profiler", "static",
-        "--profiler", "perf", "--llm", "replay", "-o", f"llm.replay.folder={RECORDED}",
+        "--profiler", "perf", "--llm", "replay", "-o", f"llm.replay.folder={recorded}",
         "-o", "llm.replay.match=order", "-o", "strategy.rewrite.attempts=2",
         "-o", "backend.torch.compile=false", "--max-trials", "6", "--runs-dir", str(place / "runs"),
     ]  # fmt: skip
@@ -122,3 +140,17 @@ def test_its_prompts_carry_what_the_run_found_out(done: Done):
     assert all("Lessons of this run so far" in each for each in text["analysis"])
     assert any("failed: compile-error" in each for each in text["reflection"])
     assert any("one row at a time" in each for each in text["reflection"])
+
+
+def test_what_was_predicted_is_held_against_the_profile(done: Done):
+    """The better kernel became a parent, and was profiled; nothing here counts bytes of DRAM."""
+    found = [read_exchange(path).request for path in (done.folder / "completions").glob("*.json")]
+    text = "\n".join(r.messages[-1].content for r in found if r.role == "reflection")
+    assert re.search(r"- latency_us: expected x0\.3, measured x0\.\d+ \(.* -> .*\): ", text)
+    assert re.search(
+        r"- static_instructions: expected x0\.9, measured x[\d.]+ \(.* -> .*\): ", text
+    )
+    assert "No profiler measured these of both kernels: dram_bytes." in text
+    assert "It failed before these were measured: latency_us" in text
+    analyses = "\n".join(r.messages[-1].content for r in found if r.role == "analysis")
+    assert re.search(r"static_instructions x[\d.]+ for x0\.9 \(", analyses)

@@ -356,14 +356,27 @@ def test_marks_tell_when_an_idea_was_asked_for(answers):
     assert [mark_of(records.measured(c, 1.0)) for c in later] == [(1, 3), (1, 3)]
 
 
-@pytest.mark.parametrize("trials", [None, 20])
-def test_what_is_expected_has_real_sizes(trials):
-    found = list(
+def expected(trials, others):
+    return list(
         Rewrite().kopt_expect(
             problems.row_sum(), problems.row_sum_signature(),
-            Target(language="cpp", device=records.cpu()), Budget(trials=trials),
+            Target(language="cpp", device=records.cpu()), Budget(trials=trials), others,
         )
     )  # fmt: skip
+
+
+def test_where_others_have_a_first_kernel_none_is_expected():
+    """Trials that they take are not left for ideas; half of the ideas' kernels need a repair."""
+    found = expected(20, 8)
+    assert [(each.role, each.calls) for each in found] == [
+        ("analysis", 2), ("code", 8), ("repair", 4), ("reflection", 1),
+    ]  # fmt: skip
+    assert not any("first" in each.basis for each in found)
+
+
+@pytest.mark.parametrize("trials", [None, 20])
+def test_what_is_expected_has_real_sizes(trials):
+    found = expected(trials, 0)
     assert [each.role for each in found][:4] == ["code", "analysis", "code", "repair"]
     assert all(each.calls > 0 and each.output_tokens > 0 and each.basis for each in found)
     assert found[0].calls == 3

@@ -47,6 +47,8 @@ class Mailbox:
         wait: Annotated[float, BeforeValidator(_duration)] = Field(default=0.0, ge=0)
         """How long to wait for each reply before the run pauses, as ``10m``; in seconds."""
 
+    keeps_requests = True
+
     def __init__(self, options: Options | None = None) -> None:
         self.options = options or self.Options()
 

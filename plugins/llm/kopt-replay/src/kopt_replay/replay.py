@@ -41,6 +41,8 @@ class Replay:
         """Which recording answers, each including the ones before: ``exact`` the same request,
         ``prompt`` one with the same messages, ``order`` the role's next one."""
 
+    keeps_requests = True
+
     def __init__(self, options: Options) -> None:
         self.options = options
         self._lock = threading.Lock()

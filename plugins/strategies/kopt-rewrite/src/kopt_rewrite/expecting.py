@@ -30,25 +30,29 @@ _FINDING = 200
 """Tokens of one finding of a judge."""
 
 
-def expected_calls(round_: Round, budget: Budget) -> Iterator[ExpectedCalls]:
+def expected_calls(round_: Round, budget: Budget, others: int) -> Iterator[ExpectedCalls]:
     """Yield the requests by role: prompts as they are for this problem, kernels of usual length.
 
     Answers count with what is usual, not with the most that they may have.
+
+    :param others: candidates of other strategies for the first round; first kernels are asked for
+        only where there are none.
     """
     options = round_.options
     knowledge = round_.knowledge()
     prompt = round_.prompt("first", attempt=1, knowledge=knowledge)
     first = estimated_tokens(len(prompt.text))
     later = min(first + _KERNEL + _DIAGNOSIS, options.prompt_tokens)
-    rounds = _rounds(options, budget.trials)
+    attempts = 0 if others else options.attempts
+    rounds = _rounds(options, budget.trials, others or attempts)
     code = min(_KERNEL, options.code_tokens)
     said = f"{rounds} rounds of improvements"
     analyses = math.ceil(rounds * options.width / options.ideas)
     written = rounds * options.width
-    if options.attempts:
+    if attempts:
         yield ExpectedCalls(
-            role="code", calls=options.attempts, input_tokens=first, output_tokens=code,
-            basis=f"{options.attempts} first kernels",
+            role="code", calls=attempts, input_tokens=first, output_tokens=code,
+            basis=f"{attempts} first kernels",
         )  # fmt: skip
     yield ExpectedCalls(
         role="analysis", calls=analyses, input_tokens=later,
@@ -61,7 +65,7 @@ def expected_calls(round_: Round, budget: Budget) -> Iterator[ExpectedCalls]:
     )  # fmt: skip
     if options.repairs:
         yield ExpectedCalls(
-            role="repair", calls=math.ceil(_FAILING * (options.attempts + written)),
+            role="repair", calls=math.ceil(_FAILING * (attempts + written)),
             input_tokens=min(first + _KERNEL + _EVIDENCE, options.prompt_tokens),
             output_tokens=code, basis="every second kernel fails once",
         )  # fmt: skip
@@ -73,7 +77,7 @@ def expected_calls(round_: Round, budget: Budget) -> Iterator[ExpectedCalls]:
 
 
 def expected_diagnoses(
-    prompt: Prompt, most: int, findings: int, answer: int, budget: Budget
+    prompt: Prompt, most: int, findings: int, answer: int, budget: Budget, others: int
 ) -> ExpectedCalls:
     """Return the requests of a judge: one for the parent of each round, each time a new one.
 
@@ -82,8 +86,10 @@ def expected_diagnoses(
     :param prompt: without a kernel, its metrics and other judges' diagnoses.
     :param most: tokens that a prompt may have; ``answer``: those of an answer.
     :param findings: how many are asked for.
+    :param others: candidates of strategies without a model for the first round.
     """
-    rounds = _rounds(RewriteOptions(), budget.trials)
+    options = RewriteOptions()
+    rounds = _rounds(options, budget.trials, others or options.attempts)
     tokens = estimated_tokens(len(prompt.text)) + _KERNEL + _METRICS + _DIAGNOSIS
     return ExpectedCalls(
         role="analysis", calls=rounds, input_tokens=min(tokens, most),
@@ -92,9 +98,9 @@ def expected_diagnoses(
     )  # fmt: skip
 
 
-def _rounds(options: RewriteOptions, trials: int | None) -> int:
-    """Return how many rounds of improvements a number of trials makes."""
+def _rounds(options: RewriteOptions, trials: int | None, first: int) -> int:
+    """Return how many rounds of improvements a number of trials makes after the first candidates."""
     if trials is None:
         return ROUNDS
-    left = max(0, trials - options.attempts)
+    left = max(0, trials - first)
     return min(_MOST_ROUNDS, math.ceil(left / (options.width * (1 + _FAILING))))

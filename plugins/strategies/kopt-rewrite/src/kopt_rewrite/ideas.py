@@ -19,6 +19,7 @@ _MOST_CHARACTERS = 400_000
 """Of an answer that is looked at: ideas are short."""
 _MOST_OBJECTS = 64
 _EXPECTED = 6
+_EXPECTS = re.compile(r" \(expects ([^()]*)\)$")
 
 
 class Expectation(Record):
@@ -115,6 +116,20 @@ def _expectations(value: object) -> Iterator[Expectation]:
         number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
         if known and number and math.isfinite(factor) and 0 < factor < 1e6:
             yield Expectation(metric=str(name), factor=float(factor))
+
+
+def expectations_of(text: str) -> tuple[Expectation, ...]:
+    """Return what an idea's text, as ``Idea.text`` has it, expects; () where it expects nothing."""
+    said = _EXPECTS.search(text)
+    pairs = (each.rpartition(" x") for each in said[1].split(", ")) if said else ()
+    return tuple(_expectations([{"metric": m, "factor": _number(f)} for m, _, f in pairs]))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def one_line(value: object, most: int) -> str:

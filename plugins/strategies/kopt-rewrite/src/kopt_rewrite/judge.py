@@ -103,7 +103,7 @@ class ModelJudge:
 
     @kopt.hookimpl
     def kopt_expect(
-        self, problem: Problem, signature: Signature, target: Target, budget: Budget
+        self, problem: Problem, signature: Signature, target: Target, budget: Budget, others: int
     ) -> Iterable[ExpectedCalls]:
         """Return the requests of a run of the usual length, with the prompt's real size."""
         if not signature.workloads:
@@ -113,7 +113,7 @@ class ModelJudge:
         asked, most, answer = (
             self.options.findings, self.options.prompt_tokens, self.options.answer_tokens,
         )  # fmt: skip
-        return [expected_diagnoses(prompt, most, asked, answer, budget)]
+        return [expected_diagnoses(prompt, most, asked, answer, budget, others)]
 
     def _prompt(
         self, facts: Mapping[str, object], kernel: Mapping[str, object], values: Values,

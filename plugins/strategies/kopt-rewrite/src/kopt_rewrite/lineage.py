@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from kopt.model.history import History
 from kopt.model.verification import Status
 
 if TYPE_CHECKING:
     from kopt.model.evaluation import Evaluation
+    from kopt.model.history import History
 
 STRATEGY = "rewrite"
 FIRST = "first kernel"
@@ -51,7 +51,7 @@ def mark_of(evaluation: Evaluation) -> Mark | None:
 
 def prefix(history: History, count: int) -> History:
     """Return what there was when ``count`` candidates had been evaluated."""
-    return History(list(history)[:count], baseline=history.baseline)
+    return history.until(count)
 
 
 def own(history: History) -> list[Evaluation]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kopt.model.verification import Status
+from kopt_rewrite.comparing import compare
 from kopt_rewrite.ideas import one_line
 from kopt_rewrite.lineage import attempts_before, mark_of, plain
 from kopt_rewrite.rendering import number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from kopt.model.evaluation import Evaluation
     from kopt.model.history import History
+    from kopt_rewrite.comparing import Comparison
 
 _MOST_TRIED = 24
 _MOST_OTHERS = 6
@@ -92,24 +94,31 @@ def result(evaluation: Evaluation, history: History) -> str:
     return f"{taken}, {number(speedups[slowest])} times as fast as {one_line(slowest, 60)}"
 
 
-def observed(evaluation: Evaluation, history: History) -> list[str]:
-    """Return the figures of a candidate beside those of the kernel that it came from."""
+def expected(evaluation: Evaluation, history: History) -> Comparison | None:
+    """Return what an idea was expected to bring beside what it did; None where that is unknown."""
+    return compare(evaluation, origin(evaluation, history), history)
+
+
+def observed(evaluation: Evaluation, history: History, but: Collection[str] = ()) -> list[str]:
+    """Return the figures of a candidate beside those of the kernel that it came from.
+
+    :param but: names of figures that are told elsewhere.
+    """
     before = origin(evaluation, history)
     now = evaluation.measurement
     if before is None or before.measurement is None or now is None:
         return []
-    lines = [
-        f"latency_us: {number(1e3 * before.measurement.latency_ms)} -> {number(1e3 * now.latency_ms)}"
-        f" (x{number(now.latency_ms / before.measurement.latency_ms)})"
-    ]
+    lines = {
+        "latency_us": f"{number(1e3 * before.measurement.latency_ms)} -> "
+        f"{number(1e3 * now.latency_ms)} (x{number(now.latency_ms / before.measurement.latency_ms)})"
+    }
     first, then = before.measurement.workloads[0], now.workloads[0]
     if first.workload == then.workload:
-        lines.append(
-            f"achieved_gb_s: {number(first.bandwidth_gb_s)} -> {number(then.bandwidth_gb_s)}"
-        )
+        pair = f"{number(first.bandwidth_gb_s)} -> {number(then.bandwidth_gb_s)}"
+        lines["achieved_gb_s"] = pair
     old, new = _resources(before), _resources(evaluation)
-    lines += [f"{n}: {old[n]} -> {new[n]}" for n in new if n in old and old[n] != new[n]]
-    return lines
+    lines |= {n: f"{old[n]} -> {new[n]}" for n in new if n in old and old[n] != new[n]}
+    return [f"{name}: {said}" for name, said in lines.items() if name not in but]
 
 
 def tried_lines(history: History) -> list[str]:
@@ -131,7 +140,9 @@ def _tried(evaluation: Evaluation, history: History) -> str:
     again = f" (repair {len(chain)})" if chain else ""
     why = f" ({one_line(evaluation.detail, 160)})" if evaluation.measurement is None else ""
     said = one_line(plain(evaluation.candidate.idea), 240)
-    return f"{said}{again}: {result(evaluation, history)}{why if why != ' ()' else ''}"
+    found = expected(evaluation, history)
+    came = f"; {found.short}" if found and found.short else ""
+    return f"{said}{again}: {result(evaluation, history)}{why if why != ' ()' else ''}{came}"
 
 
 def evidence(evaluation: Evaluation, most: int = 6_000) -> Iterator[dict[str, str]]:

@@ -9,7 +9,7 @@ from kopt.model.completion import Completion, CompletionRequest
 from kopt_rewrite.asking import tell
 from kopt_rewrite.ideas import objects_in, one_line
 from kopt_rewrite.lineage import FIRST, analyses, mark_of, plain, prefix
-from kopt_rewrite.outcomes import observed, result, shortened
+from kopt_rewrite.outcomes import expected, observed, result, shortened
 
 if TYPE_CHECKING:
     from kopt.model.evaluation import Evaluation
@@ -65,7 +65,8 @@ def _teaches(evaluation: Evaluation) -> bool:
 
 
 def _request(asker: Asker, history: History, begin: int, end: int) -> CompletionRequest:
-    facts = [_facts(each, history) for each in _outcomes(history, begin, end)]
+    then = prefix(history, end)  # what was profiled later would make it another request
+    facts = [_facts(each, then) for each in _outcomes(history, begin, end)]
     prompt = asker.round.prompt("reflector", outcomes=facts, count=_MOST_LESSONS)
     return CompletionRequest(
         messages=prompt.messages, role="reflection", purpose="lessons",
@@ -75,9 +76,13 @@ def _request(asker: Asker, history: History, begin: int, end: int) -> Completion
 
 def _facts(evaluation: Evaluation, history: History) -> dict[str, object]:
     failed = evaluation.measurement is None
+    found = expected(evaluation, history)
+    told = [each.metric for each in found.compared] if found else []
     return {
         "idea": plain(evaluation.candidate.idea),
         "result": result(evaluation, history),
-        "observed": observed(evaluation, history),
+        "compared": found.lines if found else [],
+        "missing": found.missing if found else "",
+        "observed": observed(evaluation, history, told),
         "detail": shortened(evaluation.detail, _DETAIL).strip() if failed else "",
     }

@@ -84,10 +84,10 @@ class Rewrite:
 
     @kopt.hookimpl
     def kopt_expect(
-        self, problem: Problem, signature: Signature, target: Target, budget: Budget
+        self, problem: Problem, signature: Signature, target: Target, budget: Budget, others: int
     ) -> Iterable[ExpectedCalls]:
         """Return the requests of a run of the usual length, with the prompts' real sizes."""
         if not known_language(target.language) or not signature.workloads:
             return []
         found = Round.of(problem, signature, target, History(), self.options)
-        return expected_calls(found, budget)
+        return expected_calls(found, budget, others)

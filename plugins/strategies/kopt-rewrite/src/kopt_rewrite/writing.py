@@ -21,7 +21,15 @@ from kopt_rewrite.lineage import (
     prefix,
     to_repair,
 )
-from kopt_rewrite.outcomes import MEANINGS, evidence, observed, result, shortened, tried_lines
+from kopt_rewrite.outcomes import (
+    MEANINGS,
+    evidence,
+    expected,
+    observed,
+    result,
+    shortened,
+    tried_lines,
+)
 from kopt_rewrite.reflecting import lessons_at
 from kopt_rewrite.round import fence_of
 
@@ -148,7 +156,11 @@ def _origin(parent: Evaluation, asker: Asker) -> str:
         return ""
     history = asker.round.history
     lines = [f"{plain(parent.candidate.idea)}: {result(parent, history)}"]
-    return "\n".join([*lines, *observed(parent, history)])
+    found = expected(parent, history)
+    told = [each.metric for each in found.compared] if found else []
+    missing = [found.missing] if found and found.missing else []
+    compared = found.lines if found else []
+    return "\n".join([*lines, *compared, *missing, *observed(parent, history, told)])
 
 
 def _improvement(
