@@ -117,10 +117,13 @@ RIGHT = DOUBLES[DOUBLES.index("extern") :].replace('extern "C" void rms_norm', "
 RIGHT = RIGHT.replace("num_threads(THREADS)", "").replace("FIRST", "0")
 
 SAY = """
-import json, os, struct, sys
+import json, os, struct
+from pathlib import Path
 def say(message):
     body = json.dumps(message).encode()
-    os.write(int(sys.argv[1]), struct.pack("<IB", len(body), 0) + body)
+    names = {int(each.name): os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
+    (judge,) = [fd for fd, name in names.items() if name.startswith("socket:")]
+    os.write(judge, struct.pack("<IB", len(body), 0) + body)
 """
 PYTHON: dict[str, tuple[str, Status]] = {
     "py-exit": ("import os\ndef kernel_function(x, weight): os._exit(0)\n", Status.CRASHED),

@@ -15,7 +15,7 @@ from kopt.model.verification import Status
 from kopt.testing.problems import vector_add
 
 LENGTH = 4 << 20
-_CHECKED_CALLS = 60
+_CHECKED_CALLS = 120
 """More than a winner's verification makes."""
 _SOURCE = """\
 // /// kopt
