@@ -30,6 +30,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "what an infinity must not reach": (SUFFIXES, "x.sum(-1, keepdim=True) - x.cumsum(-1) + x", PLUS),
     "a compensated sum": ("x.sum(-1)", "compensated(x)", PLUS),
     "a finite value that stands for none": (LARGEST, "x.clamp(min=-10, max=1e4).amax(-1)", PLUS),
+    "a running maximum that begins with minus infinity": (SOFTMAX, "running(x)", MINUS),
     "minus infinity excluded by a product": (SOFTMAX, "e(x * 1) / e(x * 1).sum(-1, keepdim=True)", MINUS),
 }  # fmt: skip
 RIGHT: dict[str, tuple[str, str]] = {
@@ -48,6 +49,15 @@ def compensated(x):
         added = total + value
         total, lost = added, (added - total) - value
     return total
+
+
+def running(x):
+    most, total = torch.full((len(x),), -float("inf")), torch.zeros(len(x))
+    for column in x.unbind(-1):
+        larger = torch.maximum(most, column)
+        total = total * (most - larger).exp() + (column - larger).exp()
+        most = larger
+    return (x - most[:, None]).exp() / total[:, None]
 
 
 def e(x):

@@ -108,11 +108,15 @@ def _changed(
 def _with_infinities(
     value: torch.Tensor, infinity: float, places: torch.Generator
 ) -> torch.Tensor | None:
-    """Return a copy with a few infinities; None for a type that has none."""
+    """Return a copy with a few infinities; None for a type that has none.
+
+    One is the first of all: what runs along a row begins with nothing to compare it to.
+    """
     if value.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         return None
-    count = min(_MOST_INFINITE, max(1, value.numel() // _PER_INFINITE))
+    count = min(_MOST_INFINITE, max(2, value.numel() // _PER_INFINITE))
     at = torch.randint(value.numel(), (count,), generator=places)
+    at[0] = 0
     flat = value.flatten().clone()
     flat[at.to(value.device)] = infinity
     return flat.view(value.shape)
