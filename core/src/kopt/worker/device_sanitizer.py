@@ -134,7 +134,9 @@ def _outcome(
                 process.end(SANITIZER_SECONDS / 3)
         text = _text(log)
     if _NOT_ATTACHED.search(text):
-        return "it did not get hold of the process"
+        return (
+            f"{_TOOL} gave up before the process had used CUDA; run it again on a machine less busy"
+        )
     found = findings(tool, text)
     if found:
         return found

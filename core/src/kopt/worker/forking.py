@@ -154,9 +154,8 @@ class Forker:
         if self._killed:
             return
         self._killed = True
-        self._obstacle = (
-            self._obstacle or "it was ended"
-        )  # unlocked: another thread may wait for it
+        # Without the lock: a thread that waits for the server to load holds it.
+        self._obstacle = self._obstacle or "it was ended"
         family.end(self._process.pid)
         self._process.wait()
         family.living.pop(self._process.pid, None)

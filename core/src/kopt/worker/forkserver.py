@@ -1,6 +1,6 @@
 """The fork server: a process that has loaded plugins, whose children need not (``python -m``).
 
-Importing torch takes seconds, a fork milliseconds. No candidate's code ever runs in the server
+Importing torch takes a second to five, a fork some 20 ms. No candidate's code ever runs in the server
 itself. Each child is forked twice and so becomes the judge's own child, which waits for it, kills
 it and learns what it died of as of any other process that it started.
 """

@@ -104,7 +104,8 @@ class Judge:
         self._bench = BaselineBench(self, settings.fastest)
         self._turn = threading.RLock()
         self._calls: list[CallSpec] = []
-        self._ahead = self._ahead_compiler(self._recipe())
+        recipe = self._recipe()
+        self._search = _Builders(recipe, self._pool, self._ahead_compiler(recipe))
         self.rng = random.Random(settings.seed)
         self.timing = TimingInputs(reference)
         self._stopwatch = Stopwatch(
@@ -198,10 +199,8 @@ class Judge:
             finally:
                 self._winner = None
 
-    def _builders(self, depth: Depth) -> tuple[ProcessPool, AheadCompiler | None]:
-        if depth == "winner" and self._winner is not None:
-            return self._winner.pool, self._winner.ahead
-        return self._pool, self._ahead
+    def _builders(self, depth: Depth) -> _Builders:
+        return self._winner if depth == "winner" and self._winner else self._search
 
     def test_oracle(self) -> OracleReport:
         """Have the verifiers judge known-wrong results. Raises WorkerError where none can."""
@@ -258,7 +257,7 @@ class Judge:
             self.timing.close()
 
     def _once(self, candidate: Candidate, *, fresh: bool, timed: bool) -> Evaluation:
-        _, ahead = self._builders("winner" if fresh else "search")
+        ahead = self._builders("winner" if fresh else "search").ahead
         if ahead is not None and self._calls and candidate.language not in _IMPORTED:
             ahead.compile(candidate, self._calls)
         if ahead is None or fresh:
@@ -281,7 +280,7 @@ class Judge:
         depth: Depth = "winner" if fresh else "search"
         used = False
         try:
-            with self._builders(depth)[0].process(fresh=alone) as process:
+            with self._builders(depth).pool.process(fresh=alone) as process:
                 used = process.uses > 0
                 built = self.build_in(process, candidate)
                 parts["build"] = built.build
@@ -384,7 +383,7 @@ class Judge:
         )  # fmt: skip
 
     def _compiled_ahead(self, candidate: Candidate, call: CallSpec, depth: Depth) -> None:
-        _, ahead = self._builders(depth)
+        ahead = self._builders(depth).ahead
         if ahead is None or candidate.language in _IMPORTED:
             return
         if not ahead.done(candidate, call):
@@ -400,14 +399,13 @@ class Judge:
 
         nbytes = sum(segment.nbytes for segment in inputs.segments)
         with self._lock.resting():
-            recipe = self._winner.recipe if self._winner else self._recipe()
-            return device_sanitizer.sanitize(recipe, nbytes, calls)
+            return device_sanitizer.sanitize(self._builders("winner").recipe, nbytes, calls)
 
     @contextmanager
     def _twin(self, candidate: Candidate, depth: Depth) -> Iterator[ProcessTrial]:
         with ExitStack() as stack:
             with self._lock.resting():
-                process = stack.enter_context(self._builders(depth)[0].extra())
+                process = stack.enter_context(self._builders(depth).pool.extra())
                 build = self.build_in(process, candidate).build
             yield self.trial(process, candidate, build, depth)
 

@@ -53,13 +53,14 @@ def memory_needed(
     return _bytes(given) + 3 * _bytes(returned) + oracle
 
 
-def room_needed(problem: Problem, function: ReferenceFunction, workload: Workload) -> int:
+def room_needed(
+    problem: Problem, function: ReferenceFunction, workload: Workload, needed: int
+) -> int:
     """Return the bytes that a run takes in all its processes at a time; 0 where shapes do not tell.
 
-    What judging takes, and in each process that runs something like the reference its intermediate
+    ``needed``, which is what judging takes (see ``memory_needed``), and in each process that runs something like the reference its intermediate
     results and a copy of the inputs in another layout.
     """
-    needed = memory_needed(problem, function, workload)
     if not needed:
         return 0
     with FakeTensorMode(allow_non_fake_inputs=True), Peak() as peak:

@@ -49,7 +49,10 @@ class TorchReference:
         for workload in problem.workloads:
             check_memory(problem, workload, self.device, needed[workload.name])
         if room is not None:
-            room.reserve(max(room_needed(problem, self._function, w) for w in problem.workloads))
+            rooms = [
+                room_needed(problem, self._function, w, needed[w.name]) for w in problem.workloads
+            ]
+            room.reserve(max(rooms))
         workloads = {w.name: self._signature(w, needed[w.name]) for w in problem.workloads}
         self.signature = Signature(workloads=workloads)
         self._distributions = self._usable_distributions()
