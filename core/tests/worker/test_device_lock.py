@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,55 @@ def test_who_waits_to_measure_is_not_overtaken_by_work(tmp_path: Path) -> None:
     assert waiter.got.wait(10)
     waiter.join()
     second.join()
+
+
+def test_measurements_that_wait_follow_each_other(tmp_path: Path) -> None:
+    """Work that came between them waits for both: what runs has to end once, not twice."""
+    lock, order = DeviceLock(tmp_path, device()), list[str]()
+
+    def enter(how: str) -> threading.Thread:
+        def take() -> None:
+            with getattr(lock, how)():
+                order.append(how)
+                time.sleep(0.2)
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        time.sleep(0.2)
+        return thread
+
+    with lock.exclusive():
+        threads = [enter(how) for how in ("working", "exclusive", "working", "exclusive")]
+    for thread in threads:
+        thread.join(10)
+    assert order == ["exclusive", "exclusive", "working", "working"]
+
+
+def test_work_that_waited_for_long_comes_in_between_two_measurements(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path, device(), patience=0.5)
+    stop, measured = threading.Event(), list[float]()
+
+    def measure() -> None:
+        while not stop.is_set():
+            with lock.exclusive():
+                time.sleep(0.1)
+                measured.append(time.monotonic())
+
+    threads = [threading.Thread(target=measure) for _ in range(3)]  # there is always one that waits
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    try:
+        begun = time.monotonic()
+        with lock.working():
+            assert 0.4 < time.monotonic() - begun < 5
+            here = len(measured)
+            time.sleep(0.3)
+            assert len(measured) == here, "nothing is measured beside work"
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(10)
 
 
 def test_a_thread_that_works_may_enter_again_though_somebody_waits(tmp_path: Path) -> None:

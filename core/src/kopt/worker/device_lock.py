@@ -14,21 +14,33 @@ from pathlib import Path
 from kopt.machine import gpu_uuid
 from kopt.model.device import Device, DeviceKind
 
+_PATIENCE = 30.0
+"""Seconds after which work is let in between two measurements."""
+_POLL = 0.005
+
 
 class DeviceLock:
     """A file lock: ``exclusive`` to measure, shared for all else that runs on the device.
 
-    Whoever waits to measure is not overtaken: a second lock, the gate, is held while waiting, and
-    everybody passes it. A thread that works on the device may enter a second time.
+    Whoever waits to measure is not overtaken by work, and measurements that wait follow each other:
+    what works on the device has to end once for all of them. Work that has waited for long comes in
+    between two of them. A thread that works on the device may enter a second time.
     """
 
-    def __init__(self, folder: Path, device: Device) -> None:
+    def __init__(self, folder: Path, device: Device, *, patience: float = _PATIENCE) -> None:
+        """``patience``: how long work lets measurements go first, in seconds."""
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(PermissionError):  # another user made it
             folder.chmod(0o1777)
         name = device.uuid or "cpu"
         self._path = folder / f"{device.kind}-{name}.lock"
+        # Held shared by everybody who measures or waits for it.
+        self._measuring = folder / f"{device.kind}-{name}.measuring"
+        # Held by whoever is next: a measurement, or work that has waited for long.
+        self._next = folder / f"{device.kind}-{name}.next"
+        # Held by the work that waits until nobody measures; other work is behind it.
         self._gate = folder / f"{device.kind}-{name}.gate"
+        self._patience = patience
         self._builds_disturb = device.kind == "cpu"
         self._mine = threading.local()
 
@@ -45,8 +57,11 @@ class DeviceLock:
         """
         if getattr(self._mine, "works", False):
             raise RuntimeError("a thread that works on a device cannot wait for it to be idle")
-        with self._held(fcntl.LOCK_EX):
-            yield
+        with _opened(self._measuring) as measuring, _opened(self._path) as fd:
+            with self._waiting():
+                fcntl.flock(measuring, fcntl.LOCK_SH)
+                self._take(fd, fcntl.LOCK_EX)
+            yield  # closing gives back the device first, then lets work in
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -54,7 +69,8 @@ class DeviceLock:
         if getattr(self._mine, "works", False):
             yield
             return
-        with self._held(fcntl.LOCK_SH) as fd:
+        with _opened(self._path) as fd:
+            self._start_work(fd)
             self._mine.works, self._mine.fd = True, fd
             try:
                 yield
@@ -73,7 +89,7 @@ class DeviceLock:
         try:
             yield
         finally:
-            self._pass_gate(fd, fcntl.LOCK_SH)
+            self._start_work(fd)
             self._mine.works, self._mine.fd = True, fd
 
     def make_way(self) -> None:
@@ -83,14 +99,9 @@ class DeviceLock:
         """
         if not getattr(self._mine, "works", False):
             return
-        gate = _open(self._gate)
-        try:
-            fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return  # nobody waits
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(gate)
+        with _opened(self._measuring) as measuring:
+            if _locked(measuring):
+                return  # nobody measures or waits for it
         with self.resting():
             pass
 
@@ -103,23 +114,50 @@ class DeviceLock:
         with self.working():
             yield
 
-    @contextmanager
-    def _held(self, mode: int) -> Iterator[int]:
-        fd = _open(self._path)
-        try:
-            self._pass_gate(fd, mode)
-            yield fd
-        finally:
-            os.close(fd)
-
-    def _pass_gate(self, fd: int, mode: int) -> None:
-        begun, gate = time.monotonic(), _open(self._gate)
-        try:
+    def _start_work(self, fd: int) -> None:
+        """Take the device beside other work: when nobody measures or waits for it, or after long."""
+        until = time.monotonic() + self._patience
+        with self._waiting(), _opened(self._gate) as gate, _opened(self._measuring) as measuring:
             fcntl.flock(gate, fcntl.LOCK_EX)
+            while not _locked(measuring):
+                if time.monotonic() >= until:
+                    self._take(fd, fcntl.LOCK_SH)
+                    return
+                time.sleep(_POLL)
+            fcntl.flock(fd, fcntl.LOCK_SH)
+
+    def _take(self, fd: int, mode: int) -> None:
+        """Take the device as soon as who has it lets go, before all that come later."""
+        with _opened(self._next) as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
             fcntl.flock(fd, mode)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        begun = time.monotonic()
+        try:
+            yield
         finally:
-            os.close(gate)
             self._mine.waited = self.waited + time.monotonic() - begun
+
+
+def _locked(fd: int) -> bool:
+    """Take a file's lock alone if nobody has it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a file to lock it; closing it gives the lock back."""
+    fd = _open(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _open(path: Path) -> int:

@@ -394,6 +394,7 @@ class Judge:
         def calls(process: CandidateProcess, launches: int) -> None:
             more_seconds = DEVICE_SANITIZER_SECONDS - self._settings.run_seconds
             trial = self._built(process, candidate, more_seconds)
+            trial.order("settle")  # seconds under a tool until it has a context; nothing runs yet
             with self._lock.working():
                 trial.run(inputs, launches)
 

@@ -177,6 +177,10 @@ def test_limbs_are_exact_where_tensor_cores_cut_off(graph_of):
     x[0, 0, 0, 0, 0] = float("nan")
     got = CHECK.interpreted(candidate, x, w, **small(candidate))
     assert got[..., 0, 0, 0].isnan().all() and got[..., -1, -1, -1].isfinite().all()
+    x[0, 0, 0, 0, 0] = -float("inf")
+    got = CHECK.interpreted(candidate, x, w, **small(candidate))
+    assert torch.equal(got[0, :, 0, 0, 0], -torch.inf * w[:, 0, 0, 0, 0])
+    assert got[..., -1, -1, -1].isfinite().all()
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -148,6 +148,47 @@ def test_limbs_take_the_largest_values_and_nan(proposed, packing):
     assert got[1].isnan().all()
 
 
+@pytest.mark.parametrize("depth", [19, 263])
+@pytest.mark.parametrize("operand", [0, 1])
+def test_limbs_take_infinities(proposed, packing, operand, depth):
+    """Each result that meets one is infinite, with the sign of the other number."""
+    shapes = (37, depth), (depth, 41)
+    candidate, arguments = proposed("a @ b", *shapes)[0], drawn(*shapes)
+    arguments[operand][0, 0], arguments[operand][7, 3] = torch.inf, -torch.inf
+    expected = arguments[0].double() @ arguments[1].double()
+    got = CHECK.interpreted(candidate, *arguments, **small(candidate))
+    infinite = expected.isinf()
+    assert infinite.sum() == 2 * (41 if operand == 0 else 37)
+    assert torch.equal(got[infinite].double(), expected[infinite])
+    CHECK.assert_accurate(got[~infinite], expected[~infinite], 16)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operand", [0, 1])
+@pytest.mark.parametrize(
+    ("expression", "shapes"),
+    {
+        "a @ b": ((512, 1024), (1024, 768)),
+        "a.T @ b.T": ((263, 512), (768, 263)),
+        "torch.bmm(a, b)": ((3, 256, 512), (3, 512, 256)),
+        "a @ b ": ((64, 8192), (8192, 64)),
+        "torch.mv(a, b)": ((512, 4096), (4096,)),
+    }.items(),
+)
+def test_every_product_takes_infinities_on_a_gpu(proposed, expression, shapes, operand):
+    """Tensor cores have no float32: whatever makes up for it keeps infinities and their signs."""
+    arguments = drawn(*shapes)
+    arguments[operand].view(-1)[0] = torch.inf
+    if arguments[operand].dim() > 1:
+        arguments[operand].view(-1)[-1] = -torch.inf
+    expected = evaluated(expression.strip(), arguments)
+    assert expected.isinf().any()
+    for candidate in proposed(expression.strip(), *shapes):
+        run = CHECK.entry_of(candidate)
+        got = run(*(each.cuda() for each in arguments), **candidate.chosen).cpu()
+        CHECK.assert_accurate(got, expected, 16)
+
+
 DEEP = {
     "a @ b": ((37, 263), (263, 41)),
     "a @ b ": ((32, 288), (288, 64)),

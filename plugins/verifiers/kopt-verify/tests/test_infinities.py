@@ -17,6 +17,9 @@ from kopt_verify.infinities import CONTENTS, _owed
 INF, NAN = float("inf"), float("nan")
 PLUS, MINUS = CONTENTS
 ADD = "x + y"
+CONV = "F.conv1d(x[:, None], torch.tensor([[[0.5, 2.0, 1.0]]]), padding=1)[:, 0]"
+CIRCULAR = "x @ (2 * torch.eye(32) + 0.5 * torch.eye(32).roll(1, 1).triu() + torch.eye(32).roll(-1, 1).tril())"
+"""The same as a product with a matrix that is mostly zeros."""
 SOFTMAX, LOG_SOFTMAX = "x.softmax(-1)", "x.log_softmax(-1)"
 SCALED = "x * (x.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt()"
 SUFFIXES = "x.flip(-1).cumsum(-1).flip(-1)"
@@ -31,6 +34,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
     "a compensated sum": ("x.sum(-1)", "compensated(x)", PLUS),
     "a finite value that stands for none": (LARGEST, "x.clamp(min=-10, max=1e4).amax(-1)", PLUS),
     "a running maximum that begins with minus infinity": (SOFTMAX, "running(x)", MINUS),
+    "an infinity that a convolution loses": (CONV, f"{CONV}.clamp(max=3e38)", PLUS),
     "minus infinity excluded by a product": (SOFTMAX, "e(x * 1) / e(x * 1).sum(-1, keepdim=True)", MINUS),
 }  # fmt: skip
 RIGHT: dict[str, tuple[str, str]] = {
@@ -39,6 +43,7 @@ RIGHT: dict[str, tuple[str, str]] = {
     "a division for a root": (SCALED, "x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt()"),
     "zero where the limit is zero": (GELU, "torch.where(x < -30, 0.0, F.gelu(x))"),
     "in float64": (CUMSUM, "x.double().cumsum(-1).float()"),
+    "a convolution that multiplies by zeros": (CONV, CIRCULAR),
     "the reference itself": (SOFTMAX, SOFTMAX),
 }
 _EXTRA = """
