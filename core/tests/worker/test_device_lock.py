@@ -180,7 +180,7 @@ def test_a_thread_that_works_may_enter_again_though_somebody_waits(tmp_path: Pat
 
 
 def test_work_makes_way_for_who_waits_to_measure(tmp_path: Path) -> None:
-    lock = DeviceLock(tmp_path, device())
+    lock = DeviceLock(tmp_path, device(), piece=0.0)
     lock.make_way()  # it does not work: nothing to do
     with lock.working():
         lock.make_way()
@@ -192,6 +192,25 @@ def test_work_makes_way_for_who_waits_to_measure(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="cannot wait for it to be idle"), lock.exclusive():
             pass
     waiter.join()
+
+
+def test_work_of_many_short_pieces_makes_way_now_and_then(tmp_path: Path) -> None:
+    """Each time it waits for all that measure, so it works for a while first."""
+    lock = DeviceLock(tmp_path, device(), piece=0.5)
+    with lock.working():
+        waiter = Waiter(lock, "exclusive")
+        begun = time.monotonic()
+        while not waiter.got.is_set():
+            assert time.monotonic() - begun < 10
+            lock.make_way()
+            time.sleep(0.01)
+        assert time.monotonic() - begun > 0.4
+        waiter.join()
+        again = Waiter(lock, "exclusive")
+        assert not again.got.wait(0.2)
+        lock.make_way()
+        assert not again.got.is_set(), "its time began anew"
+    again.join()
 
 
 def test_devices_are_apart(tmp_path: Path) -> None:

@@ -60,6 +60,10 @@ class DeviceTurns(Protocol):
         """Let measurements through, in the midst of work, while something else takes its time."""
         ...
 
+    def make_way(self) -> None:
+        """Let who waits to measure go first, where work has gone on for a while; else nothing."""
+        ...
+
     def exclusive(self) -> AbstractContextManager[object]:
         """Have the device alone, to measure. Raises RuntimeError in the midst of work."""
         ...

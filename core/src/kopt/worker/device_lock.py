@@ -16,6 +16,8 @@ from kopt.model.device import Device, DeviceKind
 
 _PATIENCE = 30.0
 """Seconds after which work is let in between two measurements."""
+_PIECE = 1.0
+"""Seconds of work between two occasions on which it makes way."""
 _POLL = 0.005
 
 
@@ -27,8 +29,12 @@ class DeviceLock:
     between two of them. A thread that works on the device may enter a second time.
     """
 
-    def __init__(self, folder: Path, device: Device, *, patience: float = _PATIENCE) -> None:
-        """``patience``: how long work lets measurements go first, in seconds."""
+    def __init__(
+        self, folder: Path, device: Device, *, patience: float = _PATIENCE, piece: float = _PIECE
+    ) -> None:
+        """In seconds: ``patience``, how long work lets measurements go first; ``piece``, how long it
+        works before it makes way.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(PermissionError):  # another user made it
             folder.chmod(0o1777)
@@ -40,7 +46,7 @@ class DeviceLock:
         self._next = folder / f"{device.kind}-{name}.next"
         # Held by the work that waits until nobody measures; other work is behind it.
         self._gate = folder / f"{device.kind}-{name}.gate"
-        self._patience = patience
+        self._patience, self._piece = patience, piece
         self._builds_disturb = device.kind == "cpu"
         self._mine = threading.local()
 
@@ -95,9 +101,13 @@ class DeviceLock:
     def make_way(self) -> None:
         """Let whoever waits to measure go first, where this thread works on the device.
 
-        Between one piece of work and the next: who waits then has to wait for one piece only.
+        Between one piece of work and the next, where it has worked for a while: who waits has to
+        wait for no more than that and one piece, and work of many short pieces does not wait
+        for all measurements before each.
         """
         if not getattr(self._mine, "works", False):
+            return
+        if time.monotonic() - self._mine.begun < self._piece:
             return
         with _opened(self._measuring) as measuring:
             if _locked(measuring):
@@ -119,12 +129,13 @@ class DeviceLock:
         until = time.monotonic() + self._patience
         with self._waiting(), _opened(self._gate) as gate, _opened(self._measuring) as measuring:
             fcntl.flock(gate, fcntl.LOCK_EX)
-            while not _locked(measuring):
-                if time.monotonic() >= until:
-                    self._take(fd, fcntl.LOCK_SH)
-                    return
+            while (free := _locked(measuring)) is False and time.monotonic() < until:
                 time.sleep(_POLL)
-            fcntl.flock(fd, fcntl.LOCK_SH)
+            if free:
+                fcntl.flock(fd, fcntl.LOCK_SH)
+            else:
+                self._take(fd, fcntl.LOCK_SH)
+        self._mine.begun = time.monotonic()
 
     def _take(self, fd: int, mode: int) -> None:
         """Take the device as soon as who has it lets go, before all that come later."""

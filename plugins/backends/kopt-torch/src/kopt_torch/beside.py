@@ -72,6 +72,8 @@ class _Timings:
         def in_turn(call: Callable[[], Any], *arguments: Any, **keywords: Any) -> Any:
             alone = getattr(self._mine, "alone", False)
             with contextlib.nullcontext() if alone else self._turns.working():
+                if not alone:
+                    self._turns.make_way()
                 once = _once_ms(call)
                 if once < _LONG_MS:
                     return benchmark(call, *arguments, **keywords)
@@ -82,13 +84,14 @@ class _Timings:
     def choosing(self, times_all: Any) -> Callable[..., Any]:
         """Return what times the kernels that one is chosen from, the fastest once more.
 
-        The first time they are compiled and loaded, which keeps nobody from measuring; beside
-        others' work a kernel may seem to take twice as long as it does.
+        The first time, when they are loaded too, is beside other work, where a kernel may seem to
+        take twice as long as it does; measurements come in between now and then.
         """
 
         @functools.wraps(times_all)
         def twice(cls: Any, choices: Any, *arguments: Any, **keywords: Any) -> Any:
-            found = times_all(cls, choices, *arguments, **keywords)
+            with self._turns.working():
+                found = times_all(cls, choices, *arguments, **keywords)
             near = _nearest(found)
             if len(near) > 1:
                 with self._turns.resting(), self._turns.exclusive():
