@@ -135,6 +135,30 @@ def test_what_is_met_fits_and_the_first_who_waits_is_never_put_off(found, nbytes
         assert met == (held == 0 or held + nbytes <= TOTAL)
 
 
+def test_more_is_lent_where_others_leave_it(tmp_path: Path) -> None:
+    """To a look at a huge tensor in the midst of a verification: the others must not lack it."""
+    held = holding(tmp_path, 500)
+    mine = Asker(tmp_path, 200)
+    assert mine.got.wait(10.0)
+    with mine.room.lend(300) as lent:
+        assert not lent, "300 beside 700 are more than 950"
+    with mine.room.lend(200) as lent:
+        assert lent
+        other = Asker(tmp_path, 100)
+        assert not other.got.wait(0.5)
+    assert other.got.wait(10.0)
+    other.end()
+    waits = Asker(tmp_path, 400)
+    assert not waits.got.wait(0.5)
+    with mine.room.lend(100) as lent:
+        assert not lent, "who waits comes first"
+    held.kill()
+    assert waits.got.wait(10.0)
+    waits.end()
+    mine.end()
+    assert [each.name for each in next(tmp_path.glob("*.room")).iterdir()] == ["gate"]
+
+
 def test_nobody_waits_for_ever(tmp_path: Path) -> None:
     held = holding(tmp_path, 900)
     begun = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -12,7 +13,7 @@ from kopt.model.values import CallSpec
 
 
 class Room(Protocol):
-    """Memory of a device that is reserved by name before it is taken."""
+    """A device that is shared: its memory is reserved by name before it is taken, its time by turns."""
 
     def reserve(self, nbytes: int) -> None:
         """Wait until others leave ``nbytes``, for some minutes at most; from then on it is taken.
@@ -21,12 +22,27 @@ class Room(Protocol):
         """
         ...
 
+    def lend(self, nbytes: int) -> AbstractContextManager[bool]:
+        """Reserve ``nbytes`` more for a while, where others leave them now: whether they do."""
+        ...
+
+    def make_way(self) -> None:
+        """Let who waits to measure go first, between two pieces of work that have ended."""
+        ...
+
 
 class Alone:
     """A room in which nobody waits."""
 
     def reserve(self, nbytes: int) -> None:
         """Return at once."""
+
+    def lend(self, nbytes: int) -> AbstractContextManager[bool]:
+        """Others leave everything."""
+        return nullcontext(True)
+
+    def make_way(self) -> None:
+        """There is nobody."""
 
 
 class SharedSegment(Protocol):
@@ -146,6 +162,10 @@ class Reference(Protocol):
     problem: Problem
     device: Device
     signature: Signature
+
+    def lend(self, nbytes: int) -> AbstractContextManager[bool]:
+        """Reserve memory of the device for a while, beyond what the problem takes; see Room."""
+        ...
 
     def inputs(self, workload: str, seed: int, distribution: str = "native") -> InputSet:
         """Draw a set of arguments. ``distribution`` is ``native`` or one of ``distributions``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from array import array
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -175,6 +176,10 @@ class PlainReference:
 
     def sharpen(self, names: Iterable[str]) -> None:
         """There is nothing sharper."""
+
+    def lend(self, nbytes: int) -> AbstractContextManager[bool]:
+        """Nobody else wants any."""
+        return nullcontext(True)
 
     def inputs(self, workload: str, seed: int, distribution: str = "native") -> InputSet:
         """Draw arguments; a function of workload and seed."""

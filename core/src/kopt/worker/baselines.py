@@ -141,6 +141,12 @@ class BaselineBench:
                 self._subjects[key] = _Standing(TimedTrial(self._trials[name], inputs, large=large))
         return self._subjects[key]
 
+    def bind(self) -> None:
+        """Have every baseline ready to be timed on every workload; inputs are drawn for that."""
+        for workload in self._judge.timing.workloads:
+            for name in self.names:
+                self.subject(name, workload.name)
+
     def trim(self) -> None:
         """Have the baselines' processes give cached memory back."""
         with _as_lost():

@@ -47,38 +47,69 @@ class DeviceRoom:
         where it is not known how much there is.
         """
         self.close()
-        total = memory_bytes(self._kind) if self._total is None else self._total
+        total = self._known_total()
         if nbytes <= 0 or not total:
             return
         with self._lock.resting():
             self._wait(nbytes, int(total * (1.0 - _OTHERS)))
 
+    @contextmanager
+    def lend(self, nbytes: int) -> Iterator[bool]:
+        """Reserve ``nbytes`` more meanwhile; False, and nothing is, where others hold or wait for them."""
+        total = self._known_total()
+        if nbytes <= 0 or not total:
+            yield True
+            return
+        self._make_folder()
+        with self._gate():
+            taken = sum(each.nbytes for each in self._others())
+            free = taken + nbytes <= int(total * (1.0 - _OTHERS))
+            path, fd = self._ask(nbytes) if free else (None, -1)
+            if path is not None:
+                os.pwrite(fd, _HOLDS.encode(), 0)
+        try:
+            yield free
+        finally:
+            if path is not None:
+                _give_back(path, fd)
+
+    def make_way(self) -> None:
+        """See kopt.worker.device_lock.DeviceLock.make_way."""
+        self._lock.make_way()
+
     def close(self) -> None:
         """Give back what was reserved."""
         if self._mine is not None:
-            path, fd = self._mine
-            self._mine = None
-            with suppress(OSError):
-                path.unlink()
-            os.close(fd)
+            mine, self._mine = self._mine, None
+            _give_back(*mine)
 
-    def _wait(self, nbytes: int, total: int) -> None:
+    def _known_total(self) -> int:
+        return (memory_bytes(self._kind) or 0) if self._total is None else self._total
+
+    def _make_folder(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         with suppress(PermissionError):  # another user made it
             self._folder.chmod(0o1777)
+
+    def _ask(self, nbytes: int) -> tuple[Path, int]:
+        """Put a request that waits at the end of all others."""
+        last = max((each.place for each in self._others()), default=0)
+        path = self._folder / f"{last + 1}-{nbytes}-{secrets.token_hex(4)}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.pwrite(fd, _WAITS.encode(), 0)
+        return path, fd
+
+    def _wait(self, nbytes: int, total: int) -> None:
+        self._make_folder()
         end = time.monotonic() + self._patience
         with self._gate():
-            last = max((each.place for each in self._others()), default=0)
-            name = f"{last + 1}-{nbytes}-{secrets.token_hex(4)}"
-            path = self._folder / name
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            self._mine = (path, fd)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            os.pwrite(fd, _WAITS.encode(), 0)
+            path, fd = self._mine = self._ask(nbytes)
+        place = int(path.name.split("-")[0])
         while True:
             with self._gate():
                 patient = time.monotonic() < end
-                if not patient or _fits(last + 1, nbytes, self._others(path), total):
+                if not patient or _fits(place, nbytes, self._others(path), total):
                     os.pwrite(fd, _HOLDS.encode(), 0)
                     return
             time.sleep(_POLL)
@@ -98,6 +129,12 @@ class DeviceRoom:
         """Return the requests of living processes; what dead ones left behind is cleared away."""
         found = (_read(path) for path in self._folder.glob("*-*-*") if path != but)
         return [each for each in found if each is not None]
+
+
+def _give_back(path: Path, fd: int) -> None:
+    with suppress(OSError):
+        path.unlink()
+    os.close(fd)
 
 
 class _Request(NamedTuple):

@@ -56,9 +56,10 @@ class Stopwatch:
         measured: list[WorkloadMeasurement] = []
         for workload in self.timing.workloads:
             bytes_moved = self.reference.signature.workloads[workload.name].compulsory_bytes
-            subject = TimedTrial(trial, self.timing.of(workload.name), large=self.timing.large)
-            with self._lock.exclusive():
+            with self._lock.working():  # inputs are drawn and bound
+                subject = TimedTrial(trial, self.timing.of(workload.name), large=self.timing.large)
                 baselines = {name: self._bench.subject(name, workload.name) for name in names}
+            with self._lock.exclusive():
                 found, by_judge = self._measured(workload, bytes_moved, subject, baselines, plan)
                 self._check_floor(found)
                 self.timing.check_unchanged()

@@ -6,6 +6,7 @@ import compileall
 from pathlib import Path
 
 import pytest
+import torch
 
 from kopt.errors import CandidateError
 from kopt.formats.pickled import problem_from_function
@@ -15,6 +16,7 @@ from kopt.model.verification import Status
 from kopt.worker.trial import TimedTrial
 from kopt_torch import TorchBackend
 from kopt_torch.backend import uncompiled
+from kopt_torch.executable import _constructed
 from kopt_verify import Verify
 
 MODEL_NEW = """
@@ -94,6 +96,25 @@ def test_the_check_says_how_to_compile(monkeypatch, place, state):
     (row,) = TorchBackend(TorchBackend.Options()).kopt_check()
     assert row.state == state
     assert (place is None) or f"-m compileall -q -j 0 {place}" in row.fix
+
+
+# --- modules ---
+
+
+class LooksAtItsValues(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(3, 2)
+        self.most = float(self.weight.detach().max().numpy())
+
+
+@pytest.mark.parametrize(
+    ("module", "place"), [(lambda: torch.nn.Linear(3, 2), "meta"), (LooksAtItsValues, "cpu")]
+)
+def test_a_module_is_made_where_its_parameters_will_be_unless_it_cannot(module, place):
+    """A thousand million weights took a CPU 10 s, for each set of inputs of each baseline."""
+    assert _constructed(module, [], {}, torch.device("meta")).weight.device.type == place
+    assert _constructed(module, [], {}, torch.device("cpu")).weight.device.type == "cpu"
+    assert _constructed(module, [], {}, None).weight.device.type == "cpu"
 
 
 # --- baselines ---

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from kopt.model.problem import InputSpec, Workload
 from kopt.testing.problems import function_problem, vector_add
 from kopt.testing.trials import Trials
 from kopt.testing.verifier import HONEST, cpp_add
+from kopt_torch.reference import TorchReference
 from kopt_verify import huge
 from kopt_verify.beyond import Beyond
 from kopt_verify.edges import check_edges
@@ -97,6 +100,20 @@ def test_what_is_not_looked_at_is_said_with_the_reason(trials, monkeypatch):
     monkeypatch.setattr(huge, "_free", lambda reference: 1000)
     said, found = look(trials, HONEST)
     assert found is None and "and half of what is free is 0 GB" in said
+
+
+def test_what_others_have_reserved_is_not_taken(trials, low, monkeypatch):
+    asked = []
+
+    @contextmanager
+    def lend(self, nbytes):
+        asked.append(nbytes)
+        yield False
+
+    monkeypatch.setattr(TorchReference, "lend", lend)
+    said, found = look(trials, HONEST)
+    assert found is None and said.endswith("other runs have reserved the memory")
+    assert asked == [3 * 3 * 4 * 36864]
 
 
 @pytest.mark.gpu

@@ -224,9 +224,9 @@ def _instantiate(
 ) -> Any:
     arguments = [_value(a.value, opened) for a in init if not a.keyword]
     keywords = {a.name: _value(a.value, opened) for a in init if a.keyword}
-    module = entry(*arguments, **keywords)
-    if isinstance(module, torch.nn.Module) and state:
-        device = next(iter(state.values())).device
+    device = next(iter(state.values())).device if state else None
+    module = _constructed(entry, arguments, keywords, device)
+    if isinstance(module, torch.nn.Module) and device is not None:
         module = module.to(device)
         try:
             module.load_state_dict(state)
@@ -235,6 +235,19 @@ def _instantiate(
                 Status.LAUNCH_FAILED, f"the reference's parameters do not fit it: {error}"
             ) from error
     return module.eval() if isinstance(module, torch.nn.Module) else module
+
+
+def _constructed(
+    entry: Any, arguments: list[Any], keywords: dict[str, Any], device: torch.device | None
+) -> Any:
+    """Construct a module where its parameters will be: a CPU fills a thousand million in 10 s."""
+    if device is None or device.type == "cpu" or isinstance(entry, ModuleCopies):
+        return entry(*arguments, **keywords)
+    try:
+        with torch.device(device):
+            return entry(*arguments, **keywords)
+    except Exception:  # noqa: BLE001 - one that looks at its tensors with NumPy, say
+        return entry(*arguments, **keywords)
 
 
 def _state_keywords(entry: Any, state: dict[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kopt.errors import ProblemError
 from kopt.model.problem import Signature
-from kopt.model.reference import Answer
+from kopt.model.reference import Alone, Answer
 from kopt_torch import machine, stress, variants
 from kopt_torch.describing import describe
 from kopt_torch.drawing import Draw, Drawer
@@ -40,6 +41,7 @@ class TorchReference:
     def __init__(self, problem: Problem, kind: DeviceKind, room: Room | None = None) -> None:
         apply_precision(problem)
         self.problem = problem
+        self._room: Room = Alone() if room is None else room
         self.device = machine.find_device(kind)
         self._function = ReferenceFunction(problem, kind)
         self._drawer = Drawer(problem, self._function)
@@ -323,6 +325,7 @@ class TorchReference:
         arguments: Mapping[str, Any] = _NOTHING,
         state: Mapping[str, Any] = _NOTHING,
     ) -> list[torch.Tensor]:
+        self._make_way()
         positional, keywords = inputs.arguments
         names = [a.name for a in inputs.call.arguments if not a.keyword]
         mine = dict(zip(names, positional, strict=True)) | keywords | dict(arguments)
@@ -350,10 +353,25 @@ class TorchReference:
         """Run in float64 on one slice of rows after another, and put their scalars together."""
         rows, parts = terms.slices(values), []
         for each in rows:
+            self._make_way()
             found = self._function.in_float64(terms.take(values, each), {}, dict(state))
             parts.append(flatten(found)[0])
             self._trim()
         return terms.together(parts, rows)
+
+    @contextmanager
+    def lend(self, nbytes: int) -> Iterator[bool]:
+        """Reserve memory of the device for a while; what PyTorch kept of it goes back at the end."""
+        with self._room.lend(nbytes) as lent:
+            try:
+                yield lent
+            finally:
+                self._trim()
+
+    def _make_way(self) -> None:
+        if self.device.kind == "cuda":
+            torch.cuda.synchronize()  # what was queued must not run beside others' measurements
+        self._room.make_way()
 
     def copy_ms(self, nbytes: int) -> float:
         """Median time of a plain copy that reads and writes ``nbytes`` in all."""

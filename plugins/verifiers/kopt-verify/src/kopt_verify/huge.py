@@ -31,7 +31,7 @@ _KINDS = {"cuda"}
 _TIMES = 3
 """What it takes, by the bytes of arguments and results: the judge's, those drawn, a candidate's own."""
 _SHARE = 0.5
-"""Part of the memory that is free which may be taken: nobody was told of it."""
+"""Part of the memory that is free which may be taken."""
 _FEW_ROWS = 14
 _MULTIPLE = 64
 """Of rows: what a kernel that is made for multiples takes."""
@@ -51,7 +51,10 @@ def look_at_huge(trial: Trial, beyond: Beyond) -> tuple[str, Look | None]:
         f"{name}={extent} (more than 2^31 elements)", {name: extent},
         distribution=best_distribution(reference),
     )  # fmt: skip
-    look = beyond.look(change, trial.seed, fault=_fault)
+    with reference.lend(_TIMES * _bytes_at(reference, workload)) as lent:
+        if not lent:
+            return "not looked at beyond 2^31 elements: other runs have reserved the memory", None
+        look = beyond.look(change, trial.seed, fault=_fault)
     said = f"not looked at beyond 2^31 elements: the reference does not take {change.name}"
     return ("", look) if look else (said, None)
 
