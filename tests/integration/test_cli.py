@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kopt.model.kernel_file import load_kernel
+from kopt.testing.caches import shared_cache
 
 pytest.importorskip("torch")
 
@@ -106,7 +107,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KOPT_")}
-    return {**kept, "KOPT_CACHE_DIR": str(home / "cache"), "COLUMNS": "80"}
+    return {**kept, "KOPT_CACHE_DIR": str(shared_cache(home)), "COLUMNS": "80"}
 
 
 @pytest.fixture(scope="module")

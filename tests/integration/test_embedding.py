@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kopt
+from kopt.testing.caches import shared_cache
 
 pytest.importorskip("kopt_torch")
 pytest.importorskip("kopt_cpp")
@@ -55,7 +56,7 @@ def run_script(folder: Path, function="rms_norm", inputs=_INPUTS) -> dict[str, o
     """Run the script in a folder of its own and return what it printed last."""
     script = SCRIPT.replace("FUNCTION", function).replace("INPUTS", inputs)
     (folder / "program.py").write_text(script)
-    environment = {**os.environ, "KOPT_CACHE_DIR": str(folder / "cache")}
+    environment = {**os.environ, "KOPT_CACHE_DIR": str(shared_cache(folder))}
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=folder, env=environment, capture_output=True, text=True,
         timeout=300, check=False,
@@ -74,7 +75,7 @@ def test_a_function_of_a_script_is_optimised(tmp_path):
     assert found["best"] == "cpp"
     assert found["source"] == "// /// kopt\n"
     assert Path(str(found["folder"])).parent == tmp_path / "runs"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "program.py", "runs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["program.py", "runs"]
 
 
 def test_inputs_by_name_and_a_lambda(tmp_path):
@@ -105,7 +106,7 @@ def test_a_module_is_optimised_with_its_parameters(tmp_path):
 def test_wrong_use_is_a_kopt_error_with_a_next_step(tmp_path, monkeypatch, function, inputs, words):
     import torch
 
-    monkeypatch.setenv("KOPT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("KOPT_CACHE_DIR", str(shared_cache(tmp_path)))
     sample = None if inputs is None else [torch.zeros(inputs)]
     with pytest.raises(kopt.KoptError) as caught:
         kopt.optimize(function, sample, runs_dir=tmp_path, device="cpu", budget=ONE)
@@ -141,7 +142,7 @@ class Opinion:
 def test_parents_are_profiled_and_judged_and_it_is_written_down(tmp_path, monkeypatch):
     import torch
 
-    monkeypatch.setenv("KOPT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("KOPT_CACHE_DIR", str(shared_cache(tmp_path)))
     counter, opinion = Counter(), Opinion()
     run = kopt.optimize(
         torch.nn.LayerNorm(64), [torch.randn(48, 64)], runs_dir=tmp_path, device="cpu",

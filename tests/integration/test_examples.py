@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kopt
+from kopt.testing.caches import shared_cache
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROBLEMS = sorted(path.parent.name for path in EXAMPLES.glob("*/problem.toml"))
@@ -32,7 +33,7 @@ def shrunk(name: str, folder: Path) -> Path:
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "KOPT_CACHE_DIR": str(folder / "cache")}
+    environment = {**os.environ, "KOPT_CACHE_DIR": str(shared_cache(folder))}
     return subprocess.run(
         [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True,
         timeout=400, check=False,

@@ -18,6 +18,7 @@ import pytest
 
 from kopt.runs.events import Entry, Evaluated, Proposed, ReplyRead, Spent
 from kopt.runs.journal import read_journal
+from kopt.testing.caches import shared_cache
 from kopt.testing.processes import eventually, marked
 
 pytest.importorskip("torch")
@@ -153,7 +154,7 @@ class Bench:
         (info / "entry_points.txt").write_text(ENTRY_POINTS)
         (home / "site" / "asker_kopt.py").write_text(STRATEGY)
         self.environment = {
-            **os.environ, "PYTHONPATH": str(home / "site"), "KOPT_CACHE_DIR": str(home / "cache"),
+            **os.environ, "PYTHONPATH": str(home / "site"), "KOPT_CACHE_DIR": str(shared_cache(home)),
             "NO_COLOR": "1",
         }  # fmt: skip
 

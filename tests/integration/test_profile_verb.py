@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kopt.testing.caches import shared_cache
+
 pytest.importorskip("torch")
 
 PROBLEM = """
@@ -53,7 +55,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def kopt(home: Path) -> Kopt:
     """Run the command line there, with a cache of its own."""
-    environment = {**os.environ, "KOPT_CACHE_DIR": str(home / "cache"), "COLUMNS": "200"}
+    environment = {**os.environ, "KOPT_CACHE_DIR": str(shared_cache(home)), "COLUMNS": "200"}
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(

@@ -19,6 +19,7 @@ from kopt.runs.journal import read_journal
 from kopt.suites.kernelbench import kernelbench_suite
 from kopt.suites.own import own_suite
 from kopt.suites.records import read_suite
+from kopt.testing.caches import shared_cache
 from kopt.testing.processes import eventually, marked
 
 torch = pytest.importorskip("torch")
@@ -187,7 +188,7 @@ class Runs:
         )
         (home / "tmp").mkdir()
         self.environment = {
-            **os.environ, "KOPT_CACHE_DIR": str(home / "cache"), "TMPDIR": str(home / "tmp"),
+            **os.environ, "KOPT_CACHE_DIR": str(shared_cache(home)), "TMPDIR": str(home / "tmp"),
             "NO_COLOR": "1",
         }  # fmt: skip
         self.command = [

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kopt.testing.caches import shared_cache
+
 pytest.importorskip("kopt_torch")
 pytest.importorskip("kopt_cpp")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("acme")]
@@ -30,7 +32,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     install = [*pip, "install", "--quiet", "--no-deps", "--no-index", "--target", str(site)]
     subprocess.run([*install, str(wheel)], check=True)
     assert (site / "acme_kopt" / "moving_average.cpp").is_file()
-    return {**os.environ, "PYTHONPATH": str(site), "KOPT_CACHE_DIR": str(folder / "cache")}
+    return {**os.environ, "PYTHONPATH": str(site), "KOPT_CACHE_DIR": str(shared_cache(folder))}
 
 
 def kopt(
@@ -61,7 +63,7 @@ def test_it_is_listed_and_works(installed, tmp_path):
 
 
 def test_without_it_nobody_knows_the_operator(tmp_path):
-    environment = {**os.environ, "KOPT_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**os.environ, "KOPT_CACHE_DIR": str(shared_cache(tmp_path))}
     done = kopt(
         environment, tmp_path, "optimize", str(small_problem(tmp_path)), "--strategy", "acme"
     )

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from kopt.testing.caches import shared_cache
+
 MODULE = """
 import torch
 import torch.nn as nn
+
 
 
 class Model(nn.Module):
@@ -42,7 +45,7 @@ def kopt(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KOPT_")}
     return subprocess.run(
         [sys.executable, "-m", "kopt", "verify", *arguments, "--device", "cpu"], cwd=folder,
-        env={**kept, "KOPT_CACHE_DIR": str(folder / "cache"), "COLUMNS": "80"},
+        env={**kept, "KOPT_CACHE_DIR": str(shared_cache(folder)), "COLUMNS": "80"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 

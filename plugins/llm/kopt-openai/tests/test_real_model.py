@@ -23,6 +23,7 @@ from kopt.model.completion import Completion, CompletionRequest, Message
 from kopt.model.verification import Status
 from kopt.runs.events import Finished, ReplyRead, Spent
 from kopt.runs.journal import read_journal
+from kopt.testing.caches import shared_cache
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real-model")]
 
@@ -161,7 +162,7 @@ def run(url, tmp_path, monkeypatch):
     """Run a strategy on a small problem, with the small model."""
     pytest.importorskip("kopt_torch")
     pytest.importorskip("kopt_cpp")
-    monkeypatch.setenv("KOPT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("KOPT_CACHE_DIR", str(shared_cache(tmp_path)))
     problem = tmp_path / "problem"
     problem.mkdir()
     (problem / "reference.py").write_text("def scale(x):\n    return x * 2\n", encoding="utf-8")

@@ -26,6 +26,7 @@ from kopt.runs.events import (
     unsettled,
 )
 from kopt.runs.journal import read_journal
+from kopt.testing.caches import shared_cache
 from kopt.testing.processes import eventually, marked
 
 pytest.importorskip("kopt_torch")
@@ -100,7 +101,7 @@ class Bench:
         (home / "kernel.cpp").write_text(KERNEL)
         (home / "tmp").mkdir()
         self.environment = {
-            **os.environ, "NO_COLOR": "1", "KOPT_CACHE_DIR": str(home / "cache"),
+            **os.environ, "NO_COLOR": "1", "KOPT_CACHE_DIR": str(shared_cache(home)),
             "TMPDIR": str(home / "tmp"),
         }  # fmt: skip
 

@@ -157,6 +157,42 @@ def test_the_coders_prompt(answers):
     )  # fmt: skip
 
 
+def test_the_analyst_knows_what_the_kernel_needs_and_its_other_settings(answers):
+    parent = a_parent()
+    kernels = [{"name": "rows", "registers": 40, "spill_bytes": 0, "constants": {"N": "4"}}]
+    built = parent.build.model_copy(update={"resources": {"kernels": kernels}})
+    parent = parent.model_copy(update={"build": built})
+    other = parent.candidate.model_copy(update={"values": {"UNROLL": 4}})
+    found, _ = asked(answers, [parent, records.measured(other, 1.6)], parent)
+    has(
+        whole(found["analysis"][-1]), "- kernel rows: registers = 40, spill_bytes = 0",
+        "the same file with other knobs: UNROLL=4: 625 us", "It stays in C++.",
+        "not in the last-level cache, unless",
+    )  # fmt: skip
+
+
+def test_an_analyst_is_told_nothing_to_gain_where_a_kernel_is_at_its_bound(answers, monkeypatch):
+    """It confused five of six: 1.4 times by the bound, about 1 to gain, and ideas are wanted."""
+    finding = FINDING.model_copy(update={"bottleneck": "at-bound"})
+    at_bound = DIAGNOSIS.model_copy(update={"bottleneck": "at-bound", "findings": (finding,)})
+    monkeypatch.setitem(globals(), "DIAGNOSIS", at_bound)
+    parent = a_parent()
+    found, _ = asked(answers, [parent], parent)
+    text = whole(found["analysis"][0])
+    has(text, "What limits it: at-bound.", "1. at-bound: 97 % of the arithmetic")
+    assert "It could still get" not in text
+    assert "x to gain" not in text
+
+
+def test_a_long_idea_reaches_its_coder_whole_and_its_lineage_in_short(answers, monkeypatch):
+    change = "Use omp simd, and do it well. " * 40
+    monkeypatch.setitem(globals(), "IDEAS", IDEAS.replace("Use omp simd.", change.strip()))
+    parent = a_parent()
+    found, candidates = asked(answers, [parent], parent)
+    assert change.strip() in whole(found["code"][0])
+    assert all(len(each.idea) < 800 and "…" in each.idea for each in candidates)
+
+
 def broken(idea: str, parents: tuple[str, ...] = ()):
     """A candidate that was built with a warning and is wrong in one stage."""
     kernel = Candidate(

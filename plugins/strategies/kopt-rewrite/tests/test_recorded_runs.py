@@ -17,6 +17,7 @@ import pytest
 
 import kopt
 from kopt.config import resolve
+from kopt.errors import CandidateError
 from kopt.evaluator import Baseline, Opening
 from kopt.hooks import Hooks
 from kopt.model.budget import Budget
@@ -60,6 +61,10 @@ SIZES = {
     "median_filter": {"images": 1, "channels": 2, "height": 9, "width": 37},
 }
 """For the verdicts here: blocks of the recorded sizes are as slow as ever in the interpreter."""
+FOR_A_GPU_ALONE = {
+    "gated_recurrence": ["Cheaper sigmoid"], "median_filter": ["start the prologue early by programmatic dependent launch"],
+}  # fmt: skip
+"""Ideas that take inline assembly or a dependent launch, and no interpreter: their verdicts are those of then."""
 RUNS = {run["problem"]["name"]: run for run in json.loads(RESULTS.read_text())["runs"]}
 
 Key = tuple[str, tuple[tuple[str, object], ...]]
@@ -70,6 +75,8 @@ class Recorded:
 
     def __init__(self, run: dict[str, Any], signature: Signature, trials: Trials) -> None:
         self.run, self.signature, self.trials = run, signature, trials
+        self.not_judged: list[str] = []
+        """Ideas of kernels that the interpreter cannot run."""
         self.verifiers = Hooks.load([("verifier", "verify", {})])
         self.device = record(Device, run["device"])
         self.evaluations = {key_of(e["candidate"]): e for e in run["evaluations"]}
@@ -97,11 +104,17 @@ class Recorded:
 
     def _judged(self, candidate: Candidate, there: dict[Key, Any]) -> Evaluation:
         """Return the verdict of here with the times of there; a kernel that is new has none."""
-        [verdict] = self.verifiers.kopt_verify(self.trials.of(candidate))
+        then = record(Evaluation, evaluation_of(there[key_of(candidate.to_json())]))
+        try:
+            [verdict] = self.verifiers.kopt_verify(self.trials.of(candidate))
+        except CandidateError as error:
+            if error.status is not Status.UNSUPPORTED:
+                raise
+            self.not_judged.append(candidate.idea.partition(":")[0])
+            return then.model_copy(update={"candidate": candidate})
         found = Evaluation(candidate=candidate, status=verdict.status, verifications=(verdict,))
         if verdict.status is not Status.CORRECT:
             return found
-        then = record(Evaluation, evaluation_of(there[key_of(candidate.to_json())]))
         return found.model_copy(update={"measurement": then.measurement, "build": then.build})
 
     def probe(self, candidate: Candidate) -> None:
@@ -157,6 +170,7 @@ class Done(NamedTuple):
     name: str
     then: dict[str, Any]
     run: Run
+    not_judged: list[str]
     events: list[Any]
     requests: list[CompletionRequest]
 
@@ -199,7 +213,7 @@ def done(
     }
     config = RunConfig(
         backend="triton", strategies=("rewrite", "autotune"), search="beam", verifiers=("verify",),
-        judges=("instance",), llm="replay", device="cuda", budget=Budget(trials=9), options=options,
+        judges=("instance",), llm="replay", device="cuda", budget=Budget(trials=RUNS[name]["budget"]["trials"]), options=options,
         build_workers=16,
     )  # fmt: skip
     hooks = Hooks.load(
@@ -219,7 +233,7 @@ def done(
         run = Session(folder, journal, hooks, evaluator).run()
     events = [entry.event for entry in read_journal(folder.path).entries]
     asked = [read_exchange(path).request for path in (folder.path / "completions").glob("*.json")]
-    return Done(name, RUNS[name], run, events, asked)
+    return Done(name, RUNS[name], run, evaluator.not_judged, events, asked)
 
 
 def test_it_goes_the_same_way_to_the_same_end(done: Done) -> None:
@@ -233,7 +247,8 @@ def test_it_goes_the_same_way_to_the_same_end(done: Done) -> None:
     assert ideas == {
         e["candidate"]["idea"]: tuple(e["candidate"]["parents"]) for e in done.then["evaluations"]
     }
-    assert [e.status for e in found] == [Status.CORRECT] * 9
+    assert {e.status for e in found} == {Status.CORRECT}
+    assert sorted(done.not_judged) == FOR_A_GPU_ALONE[done.name]
     assert all(e.verifications for e in found)
     assert done.of(PluginFailed) == []
 
@@ -247,18 +262,23 @@ def test_the_same_kernel_is_kept(done: Done) -> None:
 
 
 def test_the_answers_come_from_the_replay_and_cost_nothing(done: Done) -> None:
-    """First kernels were there already; ideas and their code are asked for, and are all of use."""
+    """First kernels were there already; the rest is asked for, and is all of use."""
     spent = done.of(Spent)
-    assert sorted(event.role for event in spent) == ["analysis", "code", "code"]
+    recorded = [
+        read_exchange(path).request for path in (HERE / "recorded" / done.name).glob("*.json")
+    ]
+    assert sorted(event.role for event in spent) == sorted(
+        each.role for each in recorded if not each.purpose.startswith("first kernel")
+    )
+    assert {event.role for event in spent} >= {"analysis", "code"}
     assert {(event.outcome, event.model, event.usd) for event in spent} == {
         ("answered", "replay of mailbox", 0.0)
     }
     read = done.of(ReplyRead)
-    assert sorted(event.outcome for event in read) == ["ideas", *["module"] * 5]
+    assert {event.outcome for event in read} >= {"ideas", "module"}
     assert all(event.usable for event in read)
-    [diagnosed] = done.of(Diagnosed)
-    assert [each.to_json() for each in diagnosed.diagnoses] == done.then["diagnoses"][0][
-        "diagnoses"
+    assert [[each.to_json() for each in event.diagnoses] for event in done.of(Diagnosed)] == [
+        each["diagnoses"] for each in done.then["diagnoses"][: len(done.of(Diagnosed))]
     ]
 
 
@@ -270,21 +290,48 @@ SECTIONS = (
 """Those with what the run found out."""
 
 
+LEFT_OUT = (
+    "It could still get ",  # where nothing is to be gained, by another finding
+    "1. at-bound (about ",  # without the gain now
+    "- a plain copy of as many bytes",  # it says now that its launch is included
+)
+"""How lines begin that were in these prompts and confused whoever answered."""
+
+
 def test_what_is_asked_says_what_it_said_then(done: Done) -> None:
-    """All that was known then is in the prompts of now; only the order of builds may differ."""
+    """All that was known then is in the prompts of now, whole where it was cut off then."""
     recorded = [
         read_exchange(path).request for path in (HERE / "recorded" / done.name).glob("*.json")
     ]
-    then = {(each.role, each.sample, each.purpose): facts_in(each) for each in recorded}
-    assert {
-        (each.role, each.sample, each.purpose): facts_in(each) for each in done.requests
-    } == then
+    then = {asked_for(each): facts_in(each) for each in recorded}
+    now = {asked_for(each): facts_in(each) for each in done.requests}
+    assert now.keys() == then.keys()
+    assert len(then) == len(recorded)
+    for asked, facts in then.items():
+        assert now[asked].keys() == facts.keys(), asked
+        for title, lines in facts.items():
+            missing = [each for each in lines if not told(each, now[asked][title])]
+            assert not missing, (asked, title, now[asked][title])
     assert any("Its measurements" in facts for facts in then.values())
     for request in done.requests:
         prompts_read.check(request.messages[-1].content)
 
 
+def asked_for(request: CompletionRequest) -> tuple[object, ...]:
+    """Return what tells a request from the others of its run: with the kernel that it is about."""
+    kernel = tuple(facts_in(request).get("The kernel", ()))
+    return request.role, request.sample, request.purpose, kernel
+
+
+def told(line: str, lines: list[str]) -> bool:
+    """Whether a line of then is among those of now: the same, or what it is the beginning of."""
+    if line in lines or f"{line} (the kernel above)" in lines or line.startswith(LEFT_OUT):
+        return True
+    begins, cut, _ = line.partition("…")
+    return bool(cut) and any(each.startswith(begins.rstrip()) for each in lines)
+
+
 def facts_in(request: CompletionRequest) -> dict[str, list[str]]:
     """Return the lines of each section with facts."""
     sections = prompts_read.outline(request.messages[-1].content)
-    return {title: sorted(text.split("\n")) for title, text in sections if title in SECTIONS}
+    return {title: text.split("\n") for title, text in sections if title in SECTIONS}

@@ -8,6 +8,8 @@ import shutil
 import statistics
 import subprocess
 import time
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +36,8 @@ def _cuda() -> Device:
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     versions = {"torch": torch.__version__, "cuda": str(torch.version.cuda)}
+    with suppress(PackageNotFoundError):  # torch.compile and candidates compile with it
+        versions["triton"] = version("triton")
     driver = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     if driver:
         versions["driver"] = driver.splitlines()[0]

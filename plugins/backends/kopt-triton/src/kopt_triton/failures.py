@@ -109,12 +109,22 @@ def candidate_error(error: BaseException, source: str, folder: Path) -> Candidat
     where = _shown(_innermost(chain, folder), source)
     inner = [item for item in chain if not isinstance(item, InterpreterError)] or chain
     reason = _reason(inner[-1])
+    if len(inner) < len(chain) and _needs_a_gpu(reason, where):
+        return CandidateError(
+            Status.UNSUPPORTED,
+            f"{where}{reason}; Triton's interpreter has tl operations only: verify it on a GPU",
+        )
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return CandidateError(Status.OOM, f"{where}{reason}; allocate less in the launcher")
     if foreign := _foreign_call(reason, source):
         where = _shown(foreign, source)
     status, fix = status_of(reason) or (Status.LAUNCH_FAILED, fix_of(reason))
     return CandidateError(status, where + _with_fix(reason, fix))
+
+
+def _needs_a_gpu(reason: str, where: str) -> bool:
+    """Whether the interpreter lacks what a GPU has: inline assembly, and much of ``tl.extra``."""
+    return "interpreter mode" in reason or ("_semantic" in reason and "tl.extra." in where)
 
 
 def _foreign_call(reason: str, source: str) -> int | None:

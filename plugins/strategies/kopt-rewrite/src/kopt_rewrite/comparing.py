@@ -77,8 +77,10 @@ class Comparison(NamedTuple):
         still = max(_UNCHANGED, self.noise)
         changed = abs(one.after - one.before) > still * abs(one.before)
         wanted = abs(one.expected - 1) > still
-        if not changed or not wanted:
-            return "as expected" if changed == wanted else "no change" if wanted else "it changed"
+        if not changed and one.expected != 1 and not wanted:
+            return "both too small to tell"
+        if not changed or one.expected == 1:
+            return "no change" if wanted else "it changed" if changed else "as expected"
         if (one.after > one.before) != (one.expected > 1):
             return "the other way"
         if not one.after or not one.before:

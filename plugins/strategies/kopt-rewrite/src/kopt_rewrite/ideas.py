@@ -19,6 +19,8 @@ _MOST_CHARACTERS = 400_000
 """Of an answer that is looked at: ideas are short."""
 _MOST_OBJECTS = 64
 _EXPECTED = 6
+_IN_LINEAGE = 600
+"""Characters of a change that a candidate carries along."""
 _EXPECTS = re.compile(r" \(expects ([^()]*)\)$")
 
 
@@ -48,7 +50,15 @@ class Idea(Record):
     @property
     def text(self) -> str:
         """How a candidate's lineage tells it: title, change and expectations in one line."""
-        said = f"{self.title}: {self.change}" if self.change else self.title
+        return self._said(one_line(self.change, _IN_LINEAGE))
+
+    @property
+    def whole(self) -> str:
+        """What whoever writes its code is told: all of it, with the reason on a line of its own."""
+        return f"{self._said(self.change)}\n{self.reason}".strip()
+
+    def _said(self, change: str) -> str:
+        said = f"{self.title}: {change}" if change else self.title
         expected = ", ".join(each.text for each in self.expects)
         return f"{said} (expects {expected})" if expected else said
 
@@ -97,8 +107,8 @@ def _idea(item: dict[str, Any]) -> Idea | None:
     if not title:
         return None
     return Idea(
-        title=title.rstrip(".:"), change=one_line(item.get("change"), 600),
-        reason=one_line(item.get("reason") or item.get("why"), 400),
+        title=title.rstrip(".:"), change=one_line(item.get("change"), 4_000),
+        reason=one_line(item.get("reason") or item.get("why"), 2_000),
         expects=tuple(_expectations(item.get("expects")))[:_EXPECTED],
     )  # fmt: skip
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _MOST_TRIED = 24
 _MOST_OTHERS = 6
 _MOST_RESOURCES = 12
+_MOST_KERNELS = 4
+_OF_A_KERNEL = ("registers", "spill_bytes", "shared_bytes", "num_warps", "num_stages")
 MEANINGS: dict[Status, str] = {
     Status.WRONG: "Its results differ from the reference's by more than is allowed.",
     Status.INCOMPLETE_WRITE: "It leaves elements of its results unwritten.",
@@ -54,10 +56,38 @@ def measured_lines(evaluation: Evaluation) -> list[str]:
         for name, each in sorted(measurement.speedup.items())
     ]
     lines += [f"{name} = {value}" for name, value in _resources(evaluation).items()]
+    lines += _kernel_lines(evaluation)
     if evaluation.candidate.knobs:
         chosen = ", ".join(f"{k}={v}" for k, v in evaluation.candidate.chosen.items())
         lines.append(f"knobs: {one_line(chosen, 400)}")
     return lines
+
+
+def _kernel_lines(evaluation: Evaluation) -> list[str]:
+    """Return what each kernel of a build needs, as far as its compiler said."""
+    listed = (evaluation.build.resources if evaluation.build else {}).get("kernels")
+    lines = []
+    for each in listed if isinstance(listed, list) else []:
+        found = {name: each.get(name) for name in _OF_A_KERNEL} if isinstance(each, dict) else {}
+        told = [f"{name} = {number(float(value))}" for name, value in found.items()
+                if isinstance(value, (int, float)) and not isinstance(value, bool)]  # fmt: skip
+        if told:
+            lines.append(f"kernel {one_line(str(each.get('name')), 80)}: {', '.join(told)}")
+    return lines[:_MOST_KERNELS]
+
+
+def other_settings(evaluation: Evaluation, history: History) -> list[str]:
+    """Return how long the same source took with other values of its knobs, the fastest first."""
+    mine = evaluation.candidate
+    found = sorted(
+        (e.measurement.latency_ms, e.id, e.candidate.chosen) for e in history
+        if e.measurement is not None and e.id != evaluation.id
+        and (e.candidate.source, e.candidate.language) == (mine.source, mine.language)
+    )  # fmt: skip
+    return [
+        f"{one_line(', '.join(f'{k}={v}' for k, v in chosen.items()), 200)}: {number(1e3 * ms)} us"
+        for ms, _, chosen in found[:_MOST_OTHERS]
+    ]
 
 
 def _resources(evaluation: Evaluation) -> dict[str, str]:
@@ -121,8 +151,11 @@ def observed(evaluation: Evaluation, history: History, but: Collection[str] = ()
     return [f"{name}: {said}" for name, said in lines.items() if name not in but]
 
 
-def tried_lines(history: History) -> list[str]:
-    """Return a line for each idea and its outcome, the latest last, and the best of others'."""
+def tried_lines(history: History, parent: Evaluation | None = None) -> list[str]:
+    """Return a line for each idea and its outcome, the latest last, and the best of others'.
+
+    :param parent: the kernel that is shown; its line says so.
+    """
     mine = [e for e in history if mark_of(e) is not None]
     others = [e for e in history if mark_of(e) is None]
     fastest = sorted((m.latency_ms, e.id) for e in others if (m := e.measurement))[:_MOST_OTHERS]
@@ -132,7 +165,11 @@ def tried_lines(history: History) -> list[str]:
         for e in others
         if e.id in {each for _, each in fastest}
     ]
-    return lines + [_tried(e, history) for e in mine[-_MOST_TRIED:]]
+    shown = parent.id if parent else ""
+    return lines + [
+        _tried(e, history) + (" (the kernel above)" if e.id == shown else "")
+        for e in mine[-_MOST_TRIED:]
+    ]
 
 
 def _tried(evaluation: Evaluation, history: History) -> str:

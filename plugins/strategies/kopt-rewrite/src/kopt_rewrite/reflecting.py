@@ -51,7 +51,7 @@ def read_lessons(text: str) -> list[str]:
     for item in objects_in(text):
         listed = item.get("lessons")
         values = listed if isinstance(listed, list) else [item.get("lesson")]
-        found += [said for said in (one_line(value, 400) for value in values) if said]
+        found += [said for said in (one_line(value, 1_000) for value in values) if said]
     return found[:_MOST_LESSONS]
 
 

@@ -89,7 +89,7 @@ def copy_line(signature: Signature, device: Device) -> str:
     copy_ms = device.copy_ms(signature.first.compulsory_bytes)
     if copy_ms is None:
         return ""
-    return f"a plain copy of as many bytes as have to be moved takes {number(1e3 * copy_ms)} us"
+    return f"a plain copy of as many bytes as have to be moved takes {number(1e3 * copy_ms)} us here, launch included"
 
 
 def _problem(problem: Problem, signature: Signature) -> dict[str, object]:

@@ -26,6 +26,7 @@ from kopt_rewrite.outcomes import (
     evidence,
     expected,
     observed,
+    other_settings,
     result,
     shortened,
     tried_lines,
@@ -132,8 +133,8 @@ def _ideas_at(
     history = prefix(asker.round.history, analysed)
     count = asker.round.options.ideas
     prompt = asker.round.prompt(
-        "analyst", count=count, diagnoses=diagnoses, tried=tried_lines(history),
-        kernel=asker.round.kernel(parent) | {"idea": _origin(parent, asker)},
+        "analyst", count=count, diagnoses=diagnoses, tried=tried_lines(history, parent),
+        others=other_settings(parent, history), kernel=asker.round.kernel(parent) | {"idea": _origin(parent, asker)},
         lessons=lessons_at(asker, analysed),
         knowledge=asker.round.knowledge(bottlenecks_of(diagnoses)),
     )  # fmt: skip
@@ -168,7 +169,7 @@ def _improvement(
 ) -> Order:
     kernel = asker.round.kernel(parent)
     prompt = asker.round.prompt(
-        "coder", idea=f"{idea.text}\n{idea.reason}".strip(), kernel=kernel, diagnoses=diagnoses,
+        "coder", idea=idea.whole, kernel=kernel, diagnoses=diagnoses,
         knowledge=asker.round.knowledge(bottlenecks_of(diagnoses)),
     )  # fmt: skip
     return Order(
