@@ -16,12 +16,16 @@ from kopt.model.budget import Budget
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device as DeviceRecord
 from kopt.model.device import Target
+from kopt.model.diagnosis import Profile, metrics_of
 from kopt.model.evaluation import Evaluation
 from kopt.model.history import History
 from kopt.model.run import Run, RunConfig
+from kopt.runs.events import Diagnosed
+from kopt.runs.journal import read_journal
 from kopt.runs.store import RunFolder
 from kopt.session import Session
 from kopt.testing import problems, records
+from kopt.testing.diagnosing import NoTool
 
 
 def candidate(number: int) -> Candidate:
@@ -91,8 +95,24 @@ class Device:
         speedup = self.speedups[number][1]
         return records.measured(chosen, speedup) if speedup else records.failed(chosen)
 
+    def probe(self, chosen: Candidate) -> NoTool:
+        return NoTool()
+
     def close(self) -> None:
         pass
+
+
+class Profiler:
+    """Knows one metric of each candidate."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    @kopt.hookimpl
+    def kopt_profile(self, evaluation: Evaluation) -> Profile:
+        self.asked.append(evaluation.candidate.idea)
+        metrics = metrics_of({"kernel_launches": len(self.asked)})
+        return Profile(profiler="test", candidate=evaluation.id, metrics=metrics)
 
 
 def run(
@@ -103,6 +123,7 @@ def run(
     strategy: Proposes | None = None,
     beside: tuple[str, ...] = (),
     confirm: Literal["best", "faster"] = "best",
+    more: Sequence[tuple[str, object]] = (),
 ) -> Run:
     config = RunConfig(
         backend="cpp", beside=beside, strategies=("instance",), search="instance", verifiers=("none",),
@@ -114,6 +135,7 @@ def run(
         instances=[
             ("strategy", strategy or Proposes(sorted(device.speedups))),
             ("search", search or Selects()),
+            *more,
         ],
     )
     with made.writing() as journal:
@@ -201,3 +223,38 @@ def test_strategies_are_told_every_language_of_the_run(tmp_path):
     strategy = Proposes([1])
     run(tmp_path, Device({1: (2.0, 2.0)}), strategy=strategy, beside=("kopt-acme:acme",))
     assert (strategy.target.language, strategy.target.beside) == ("cpp", ("acme",))
+
+
+class Watches(Proposes):
+    """Predicts a metric of every second candidate."""
+
+    @kopt.hookimpl
+    def kopt_propose(self, target: Target, parent: Evaluation | None) -> list[Candidate]:
+        return [
+            candidate(n).model_copy(update={"watched": ("kernel_launches",) if n % 2 else ()})
+            for n in self.numbers if parent is None
+        ]  # fmt: skip
+
+
+def test_what_was_predicted_is_profiled_once_it_is_right(tmp_path):
+    profiler, device = Profiler(), Device({1: (1.5, 1.5), 2: (1.4, 1.4), 3: (1.3, 1.3)})
+    found = run(tmp_path, device, strategy=Watches([1, 2, 3]), more=[("profiler", profiler)])
+    assert profiler.asked == ["1", "3"]
+    events = [entry.event for entry in read_journal(found.folder).entries]
+    profiled = [event for event in events if isinstance(event, Diagnosed)]
+    assert [(event.parent, event.judged) for event in profiled] == [
+        (candidate(1).id, False), (candidate(3).id, False),
+    ]  # fmt: skip
+    state = RunFolder(found.folder).load()
+    assert [each.after for each in state.profiled.values()] == [2, 3], "two are built at a time"
+    assert run(tmp_path, device, strategy=Watches([1, 2, 3])).status == "improved", "without one"
+
+
+def test_nothing_that_failed_is_profiled(tmp_path):
+    class Fails(Device):
+        def evaluate(self, candidates: Sequence[Candidate]) -> Iterator[Evaluation]:
+            yield from (records.failed(each) for each in candidates)
+
+    profiler = Profiler()
+    run(tmp_path, Fails({}), strategy=Watches([1, 3]), more=[("profiler", profiler)])
+    assert not profiler.asked

@@ -199,8 +199,8 @@ class Session:
         if known is not None and known.judged:
             return list(known.diagnoses)
         diagnoser = self._diagnosing()
-        if known is not None:
-            diagnoser.recall(parent.id, known.profiles)
+        if before := self.history.profiles(parent.id):
+            diagnoser.recall(parent.id, before)
         profiles = tuple(diagnoser.profiles(parent))
         self.history.add_profiles(parent.id, profiles)
         try:
@@ -229,8 +229,22 @@ class Session:
         for start in range(0, len(allowed), size):
             if self._stop():
                 return
+            found = []
             for evaluation in self._evaluator.evaluate(allowed[start : start + size]):
                 self._record(evaluation)
+                found.append(evaluation)
+            self._profile_watched(found)
+
+    def _profile_watched(self, evaluations: Sequence[Evaluation]) -> None:
+        """Profile those of which metrics were predicted; whoever predicted them compares them."""
+        if not self._hooks.has("profiler"):
+            return
+        for evaluation in evaluations:
+            wanted = evaluation.candidate.watched and evaluation.measured and not evaluation.same_as
+            if wanted and not self.history.profiles(evaluation.id) and not self._stop():
+                profiles = tuple(self._diagnosing().profiles(evaluation))
+                self.history.add_profiles(evaluation.id, profiles)
+                self._write(Diagnosed(parent=evaluation.id, profiles=profiles, judged=False))
 
     def _record(self, evaluation: Evaluation) -> None:
         self._trials += 1

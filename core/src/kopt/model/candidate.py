@@ -59,6 +59,9 @@ class Candidate(Record):
     parents: tuple[str, ...] = ()
     strategy: str = "user"
     idea: str = ""
+    watched: tuple[str, ...] = ()
+    """Metrics of profilers that its strategy predicted: once it is right, it is profiled for them, in
+    a run that has profilers. It is the same candidate with others."""
 
     @model_validator(mode="after")
     def _values_are_declared(self) -> Candidate:

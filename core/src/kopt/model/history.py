@@ -63,7 +63,8 @@ class History:
     def profiles(self, candidate_id: str) -> tuple[Profile, ...]:
         """Return what profilers said of a candidate, as it was first profiled; () where it never was.
 
-        Only those are profiled that became parents in a run with a judge.
+        Only those are profiled that became parents in a run with a judge, and those whose strategy
+        predicted metrics (``Candidate.watched``).
         """
         found = self._profiled.get(candidate_id)
         return found.profiles if found else ()

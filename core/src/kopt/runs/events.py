@@ -42,7 +42,7 @@ class Evaluated(Record):
 
 
 class Diagnosed(Record):
-    """Judges looked at a round's parent."""
+    """Judges looked at a round's parent, or profilers at a candidate of which metrics were predicted."""
 
     kind: Literal["diagnosed"] = "diagnosed"
     parent: str
@@ -50,7 +50,7 @@ class Diagnosed(Record):
     profiles: tuple[Profile, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
     judged: bool = True
-    """False: it was profiled, and a judge waits for an answer."""
+    """False: it was profiled, and not judged: nobody asked for that, or a judge waits for an answer."""
 
 
 class PluginFailed(Record):

@@ -18,7 +18,7 @@ from kopt.model.verification import Status
 from kopt.testing import problems, records
 from kopt.testing.strategy import a_parent
 from kopt_rewrite import Rewrite
-from kopt_rewrite.comparing import Compared, Comparison, Unmeasured, compare
+from kopt_rewrite.comparing import Compared, Comparison, Unmeasured, compare, watched
 from kopt_rewrite.ideas import Expectation, Idea, expectations_of
 from kopt_rewrite.outcomes import expected, tried_lines
 
@@ -201,6 +201,12 @@ def asked(answers, history: History, parent: Evaluation) -> dict[str, list[Compl
         found.setdefault(request.role, []).append(request)
         prompts_read.check(request.messages[-1].content)
     return found
+
+
+def test_what_only_a_profiler_sees_is_watched():
+    idea = "wide (expects latency_us x0.5, dram_bytes x0.5, registers_per_thread x0.9) [1:1]"
+    assert watched(idea) == ("dram_bytes",)
+    assert watched("wide (expects latency_us x0.5, of_copy_percent x1.1)") == ()
 
 
 def test_the_reflector_and_the_memory_are_told(answers):

@@ -191,6 +191,9 @@ def test_a_long_idea_reaches_its_coder_whole_and_its_lineage_in_short(answers, m
     found, candidates = asked(answers, [parent], parent)
     assert change.strip() in whole(found["code"][0])
     assert all(len(each.idea) < 800 and "…" in each.idea for each in candidates)
+    assert {each.watched for each in candidates} == {("static_vector_instructions",)}
+    _, candidates = asked(answers, [parent], parent, profile_ideas=False)
+    assert {each.watched for each in candidates} == {()}
 
 
 def broken(idea: str, parents: tuple[str, ...] = ()):

@@ -42,6 +42,8 @@ class Order(NamedTuple):
     parents: tuple[str, ...] = ()
     sample: int = 0
     temperature: float | None = None
+    watched: tuple[str, ...] = ()
+    """Metrics that the idea predicts and only a profiler sees."""
 
     def request(self, tokens: int) -> CompletionRequest:
         """Return the request; its purpose is the idea, to which it is credited."""
@@ -177,10 +179,11 @@ def _follow_up(
 
 def _candidate(order: Order, reading: Reading) -> Candidate | None:
     try:
-        return parse_kernel(
+        kernel = parse_kernel(
             reading.source, order.wanted.language, parents=order.parents, strategy=STRATEGY,
             idea=order.idea,
         )  # fmt: skip
+        return kernel.model_copy(update={"watched": order.watched})
     except KernelFileError as error:  # read_reply has seen to it; a file is never worth a crash
         _log.warning("kernel_refused", detail=str(error))
         return None

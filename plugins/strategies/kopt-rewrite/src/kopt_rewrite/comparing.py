@@ -118,6 +118,12 @@ class Comparison(NamedTuple):
         return ", ".join(parts)
 
 
+def watched(text: str) -> tuple[str, ...]:
+    """Return what an idea's text predicts that neither a clock nor a build tells."""
+    names = [each.metric for each in expectations_of(plain(text))]
+    return tuple(name for name in names if name in KERNEL_METRICS and name not in _BUILT)
+
+
 def compare(
     evaluation: Evaluation, before: Evaluation | None, history: History
 ) -> Comparison | None:

@@ -23,6 +23,8 @@ class RewriteOptions(kopt.Options):
     """Ideas that are asked for at a time."""
     ahead: int = Field(default=0, ge=0, le=16)
     """Next ideas whose code is asked for while this round's is measured; paid for, used or not."""
+    profile_ideas: bool = True
+    """Whether a kernel is profiled where its idea predicted what only a profiler sees."""
     reflect: bool = True
     """Whether lessons are drawn from outcomes, one request a round at most."""
     lessons: int = Field(default=4, ge=1, le=32)

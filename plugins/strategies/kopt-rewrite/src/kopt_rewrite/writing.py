@@ -8,6 +8,7 @@ from kopt.logs import get_logger
 from kopt.model.completion import Completion, CompletionRequest
 from kopt.model.fingerprint import fingerprint
 from kopt_rewrite.asking import Order, candidates_of, first_candidates_of, prefetch, tell
+from kopt_rewrite.comparing import watched
 from kopt_rewrite.ideas import Idea, read_ideas
 from kopt_rewrite.knowledge import bottlenecks_of
 from kopt_rewrite.lineage import (
@@ -175,7 +176,12 @@ def _improvement(
     return Order(
         prompt, asker.round.wanted(parent.candidate, str(kernel["source"])), "code",
         marked(idea.text, analysed, len(asker.round.history)), (parent.id,),
+        watched=_watched(idea.text, asker),
     )  # fmt: skip
+
+
+def _watched(text: str, asker: Asker) -> tuple[str, ...]:
+    return watched(text) if asker.round.options.profile_ideas else ()
 
 
 def _repairs(asker: Asker, *, first: bool) -> Iterator[Order]:
@@ -199,5 +205,5 @@ def _repairs(asker: Asker, *, first: bool) -> Iterator[Order]:
             asker.round.prompt("repairer", failure=failure),
             asker.round.wanted(failed.candidate, source), "repair",
             marked(failed.candidate.idea, mark.analysed if mark else 0, len(history)),
-            (failed.id,),
+            (failed.id,), watched=_watched(failed.candidate.idea, asker),
         )  # fmt: skip
