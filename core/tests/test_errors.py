@@ -8,8 +8,9 @@ import re
 import pytest
 
 import kopt.errors
-from kopt.errors import CandidateError, ExitCode, KoptError
+from kopt.errors import CandidateError, ExitCode, KoptError, without_processes
 from kopt.model.verification import Status
+from kopt.worker.judge_server import _told
 
 CLASSES = {
     name: value
@@ -52,3 +53,28 @@ def test_exit_codes_are_what_the_help_says() -> None:
 def test_a_candidates_error_carries_its_status() -> None:
     error = CandidateError(Status.OOM, "too much")
     assert (error.status, error.detail, str(error)) == (Status.OOM, "too much", "too much")
+
+
+FULL = "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 139.80 GiB of which 6.53 GiB is free."
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        " Process 2259 has 1.24 GiB memory in use. Including non-PyTorch memory, this process has 17.11 GiB.",
+        " Including non-PyTorch memory, this process has 17.11 GiB memory in use. Process 2246 has 77 GiB.",
+    ],
+)
+def test_what_an_allocator_says_is_cut_to_what_helps(more: str) -> None:
+    """A row of a suite said 28 processes' shares of a GPU, and a traceback's last lines."""
+    assert without_processes(FULL + more) == FULL
+    assert _told(RuntimeError(FULL + more)) == f"the judge found no memory: {FULL}"
+
+
+def test_the_judge_tells_where_else_an_unknown_error_is_from() -> None:
+    assert _told(MemoryError()) == "the judge found no memory: out of memory"
+    try:
+        raise ValueError("odd")
+    except ValueError as error:
+        assert "in test_the_judge_tells" in _told(error)

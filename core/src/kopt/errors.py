@@ -23,6 +23,7 @@ KoptError
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -141,3 +142,10 @@ class WorkerError(KoptError):
     """A worker process failed through no fault of a candidate."""
 
     exit_code = ExitCode.INTERNAL
+
+
+def without_processes(said: str) -> str:
+    """Return what a GPU's allocator said, without its list of every process that has memory there."""
+    return re.split(r" (?:Process \d+ has|Including non-PyTorch memory)", said.strip(), maxsplit=1)[
+        0
+    ]

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any, NoReturn
 
-from kopt.errors import CandidateError, KoptError
+from kopt.errors import CandidateError, KoptError, without_processes
 from kopt.model.candidate import Candidate
 from kopt.worker import family
 from kopt.worker.baselines import BaselineLostError
@@ -21,6 +21,13 @@ from kopt.worker.channel import Channel, ChannelClosedError
 from kopt.worker.judge import Judge
 from kopt.worker.limits import adopt_orphans, allow_many_files, die_with_parent
 from kopt.worker.settings import JudgeSettings
+
+
+def _told(error: BaseException) -> str:
+    """Return what the session is told of an error that nobody expected."""
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        return f"the judge found no memory: {without_processes(str(error)) or 'out of memory'}"
+    return "".join(traceback.format_exception(error))[-4000:]
 
 
 class JudgeServer:
@@ -73,7 +80,7 @@ class JudgeServer:
             reply["error"], reply["message"] = type(error).__name__, str(error)
         except BaseException as error:  # noqa: BLE001 - told to the session, which decides
             reply["error"] = "WorkerError"
-            reply["message"] = "".join(traceback.format_exception(error))[-4000:]
+            reply["message"] = _told(error)
         try:
             self._channel.send(reply)
         except ChannelClosedError:

@@ -7,6 +7,7 @@ import gc
 import pytest
 import torch
 
+from kopt.errors import DeviceError
 from kopt.model.candidate import Candidate
 from kopt.model.problem import InputSpec
 from kopt_torch import cuda_segments
@@ -50,6 +51,21 @@ def test_counts_that_are_put_away_are_no_loss(counts):
     counts.unlink()
     assert not loan.is_lost()
     loan.write_off()
+
+
+def test_a_system_that_shares_no_device_memory_is_told_what_it_lacks():
+    class Unshared:
+        def untyped_storage(self):
+            return self
+
+        def _share_cuda_(self):
+            raise RuntimeError("CUDA error: operation not supported\nCUDA kernel errors might be")
+
+    segment = cuda_segments.CudaSegment.__new__(cuda_segments.CudaSegment)
+    segment.bytes = Unshared()
+    with pytest.raises(DeviceError, match=r"operation not supported\).*--ipc=host") as caught:
+        segment.announcement(lambda: True)
+    assert "might be" not in str(caught.value)
 
 
 @pytest.fixture

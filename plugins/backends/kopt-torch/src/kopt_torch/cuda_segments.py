@@ -19,6 +19,8 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from kopt.errors import DeviceError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -55,6 +57,11 @@ class Loan:
             os.pwrite(file.fileno(), bytes(_WORD), self._at)
 
 
+_NOT_SHARED = (
+    "device memory cannot be shared between processes here ({}), and kopt never gives a candidate the "
+    "judge's process. CUDA IPC needs Linux, a driver that has it (WSL has it from CUDA 12 on, vGPUs "
+    "seldom), in a container --ipc=host, and no expandable_segments in PYTORCH_CUDA_ALLOC_CONF. Without it use --device cpu, or another machine"
+)
 _owed: list[Loan] = []
 """Loans of closed segments that had not been given back when they were last looked at."""
 _lock = threading.Lock()
@@ -84,8 +91,16 @@ class CudaSegment:
     def announcement(
         self, alive: Callable[[], bool] | None = None
     ) -> tuple[dict[str, Any], tuple[int, ...]]:
-        """Return the IPC handle; there is no descriptor to send."""
-        handle = self.bytes.untyped_storage()._share_cuda_()
+        """Return the IPC handle; there is no descriptor to send.
+
+        Raises DeviceError where the system has no CUDA IPC.
+        """
+        try:
+            handle = self.bytes.untyped_storage()._share_cuda_()
+        except RuntimeError as error:
+            raise DeviceError(
+                _NOT_SHARED.format(str(error).strip().split("\n")[0][:200])
+            ) from error
         self._loans = [loan for loan in self._loans if loan.count()]
         if alive is not None:
             loan = Loan(_COUNTS / handle[4].decode().lstrip("/"), handle[5], alive)
