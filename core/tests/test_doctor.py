@@ -45,7 +45,7 @@ def test_every_row_that_is_not_ok_has_its_fix(distributions: Any) -> None:
     distributions.hide_others()
     found = rows()
     assert {"kopt", "python", "c++ compiler", "torch", "triton", "GPU", "ncu", "LLM endpoint",
-            "cache"} == set(found)  # fmt: skip
+            "cache", "confinement"} == set(found)  # fmt: skip
     assert all(check.fix for check in found.values() if check.state != "ok")
 
 

@@ -23,6 +23,7 @@ from kopt.hooks import Hooks
 from kopt.machine import gpu_names
 from kopt.model.check import Check
 from kopt.plugins.catalog import PluginInfo, installed
+from kopt.worker.confinement import SIGNALS_SINCE, landlock_version
 
 _LLM_SECONDS = 5.0
 
@@ -165,8 +166,18 @@ def _cache() -> Check:
     return Check(name="cache", state="ok", detail=str(folder))
 
 
+def _confinement() -> Check:
+    name, version = "confinement", landlock_version()
+    if not version:
+        return Check(name=name, state="warn", detail="candidates can write wherever you can",
+                     fix="Linux 5.13 or later with Landlock, or a user of its own for kopt")  # fmt: skip
+    also = ", and signal nobody" if version >= SIGNALS_SINCE else ""
+    return Check(name=name, state="ok",
+                 detail=f"Landlock {version}: on a CPU candidates write to their own folders alone{also}")  # fmt: skip
+
+
 _PROBES: tuple[Callable[[], Check], ...] = (
-    _kopt, _python, _compiler, _torch, _triton, _gpu, _ncu, _llm, _cache,
+    _kopt, _python, _compiler, _torch, _triton, _gpu, _ncu, _llm, _cache, _confinement,
 )  # fmt: skip
 
 

@@ -131,13 +131,16 @@ def live_in(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
-def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, str]:
+def candidate_environment(
+    home: Path, cache: Path | None = None, *, confined: bool = False
+) -> dict[str, str]:
     """Return the whole environment of a candidate process.
 
     Only variables on a list pass, and none whose name tells of a secret. Home and temporary files
     lie below ``home`` (its folders are made here). Compiler caches lie below ``cache`` where it is
     given, so that later processes find them, else below ``home`` too; torch.compile's does as well
-    where ``cache`` has white space in its path (see ``plain_temporary``).
+    where ``cache`` has white space in its path (see ``plain_temporary``). A ``confined`` process may
+    write to these two folders alone.
     """
     passed = {name: value for name, value in os.environ.items() if _may_pass(name)}
     if site.ENABLE_USER_SITE:
@@ -155,12 +158,18 @@ def candidate_environment(home: Path, cache: Path | None = None) -> dict[str, st
     return {
         **passed,
         **{name: str(folder.absolute()) for name, folder in folders.items()},
+        **({_CONFINED: "\n".join(str(p.absolute()) for p in {home, kept})} if confined else {}),
         # Spinning threads of one process ruin the timing of another on the same cores.
         "OMP_WAIT_POLICY": "passive",
         "GOMP_SPINCOUNT": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
     }
+
+
+def confined_to() -> tuple[Path, ...]:
+    """Return the folders that this process may write to; (): it is not confined."""
+    return tuple(Path(line) for line in os.environ.get(_CONFINED, "").split("\n") if line)
 
 
 def llm_endpoint() -> tuple[str | None, bool]:
@@ -185,6 +194,8 @@ def sharing_environment(cpus: int, processes: int) -> dict[str, str]:
     return {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), **os.environ}
 
 
+_CONFINED = "KOPT_CONFINED_TO"
+"""Set for candidate processes alone: a folder a line."""
 POOLED_ALLOCATOR = {
     "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "MALLOC_TOP_PAD_": str(256 << 20),

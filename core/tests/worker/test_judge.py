@@ -27,6 +27,7 @@ from kopt.testing.processes import eventually, marked
 from kopt.worker import client
 from kopt.worker.baselines import BaselineLostError
 from kopt.worker.client import LocalEvaluator
+from kopt.worker.confinement import SIGNALS_SINCE, landlock_version
 from kopt.worker.device_lock import DeviceLock
 from kopt.worker.judge import Judge
 from kopt.worker.settings import JudgeSettings
@@ -189,6 +190,30 @@ def test_who_kills_the_judge_is_found_out(evaluator: LocalEvaluator) -> None:
     assert "twice" in found[killer.id].detail
     (after,) = evaluator.evaluate([right(9)])
     assert after.measured
+
+
+@pytest.mark.skipif(landlock_version() < SIGNALS_SINCE, reason="nothing confines signals here")
+def test_a_confined_candidate_can_neither_kill_the_judge_nor_write_elsewhere(
+    settings: JudgeSettings, tmp_path: Path, marker: str
+) -> None:
+    evaluator = LocalEvaluator(settings.model_copy(update={"confine": True}))
+    try:
+        evaluator.open()
+        judge = judge_of(marker)
+        found = by_id(evaluator, [
+            killer := plain("import os; os.kill(os.getppid(), 9)"),
+            writer := plain(f"open({str(tmp_path / 'note')!r}, 'w')"),
+            reader := plain("import os; open(f'/proc/{os.getppid()}/mem', 'rb')"),
+            right(1),
+        ])  # fmt: skip
+        for each in (killer, writer, reader):
+            assert found[each.id].status is Status.LAUNCH_FAILED
+            assert "ermi" in found[each.id].detail  # Permission denied, Operation not permitted
+        assert found[right(1).id].measured
+        assert judge_of(marker).pid == judge.pid
+        assert not (tmp_path / "note").exists()
+    finally:
+        evaluator.close()
 
 
 def test_a_judge_killed_from_outside_costs_nobody(evaluator: LocalEvaluator, marker: str) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kopt.env import confined_to
 from kopt.errors import CandidateError, KoptError
 from kopt.evaluator import Compiled
 from kopt.hooks import Hooks
@@ -25,6 +26,7 @@ from kopt.model.values import CallSpec
 from kopt.model.verification import Status
 from kopt.runs.builds import BuildCache
 from kopt.worker.channel import MOST_BYTES, Channel, ChannelClosedError
+from kopt.worker.confinement import confine
 from kopt.worker.cuda_profiler import cuda_profiling
 from kopt.worker.device_lock import DeviceLock
 from kopt.worker.limits import die_with_parent, limit_resources
@@ -328,6 +330,8 @@ def main(descriptor: int, memory_limit: int, hooks: Hooks | None = None) -> None
     """Serve on an inherited socket until the judge is gone; ``hooks``: loaded before the fork."""
     die_with_parent()
     limit_resources(memory_limit)
+    if folders := confined_to():
+        confine(folders)
     channel = Channel(socket.socket(fileno=descriptor))
     try:
         CandidateServer(channel, hooks).serve()

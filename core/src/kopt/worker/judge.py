@@ -81,7 +81,13 @@ class Judge:
         cache, purpose = settings.cache, settings.language
         forker = Forker(cache, plugins, purpose) if adopts_forks() else None
         unopened = ProcessRecipe(
-            cache, settings.memory_limit, plugins, {}, purpose=purpose, forker=forker
+            cache,
+            settings.memory_limit,
+            plugins,
+            {},
+            purpose=purpose,
+            forker=forker,
+            confined=settings.confine and settings.device == "cpu",
         )
         self._pool = ProcessPool(unopened, settings.build_workers)
         self._prestarted = _for_baselines(unopened).start() if timing else None
@@ -433,7 +439,12 @@ class Judge:
 
 
 def _for_baselines(recipe: ProcessRecipe) -> ProcessRecipe:
-    return replace(recipe, purpose=BASELINES, forker=None)
+    """Return one with a cache that no candidate writes to: what torch.compile keeps there it runs."""
+    cache = recipe.cache.with_name(f"{recipe.cache.name}-baselines")
+    opening = {**recipe.opening, "cache": str(cache)} if recipe.opening else recipe.opening
+    return replace(
+        recipe, purpose=BASELINES, forker=None, confined=False, cache=cache, opening=opening
+    )
 
 
 def _confirmed(evaluation: Evaluation) -> Evaluation:

@@ -33,6 +33,8 @@ class ProcessRecipe:
     start_seconds: float = 120.0
     forker: Forker | None = None
     """What has loaded the plugins for this purpose and forks its processes."""
+    confined: bool = False
+    """Whether its processes may write to their homes and to the cache alone."""
 
     def start(
         self, *, environment: Mapping[str, str] | None = None, wrapper: Sequence[str] = ()
@@ -40,7 +42,7 @@ class ProcessRecipe:
         """Start a process, which loads its plugins; ``ready`` must be called before it is used."""
         process = CandidateProcess(
             cache=self.cache, memory_limit=self.memory_limit, environment=environment,
-            wrapper=wrapper, forker=self.forker,
+            wrapper=wrapper, forker=self.forker, confined=self.confined,
         )  # fmt: skip
         plugins = [list(plugin) for plugin in self.plugins]
         process.begin("load", plugins=plugins, purpose=self.purpose)

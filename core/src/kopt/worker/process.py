@@ -40,11 +40,12 @@ class CandidateProcess:
 
     def __init__(
         self, *, cache: Path, memory_limit: int, environment: Mapping[str, str] | None = None,
-        wrapper: Sequence[str] = (), forker: Forker | None = None,
+        wrapper: Sequence[str] = (), forker: Forker | None = None, confined: bool = False,
     ) -> None:  # fmt: skip
         """``environment``: variables beyond the usual; ``wrapper``: a command that starts it.
 
-        ``forker``: what forks it, where it needs neither and that is possible.
+        ``forker``: what forks it, where it needs neither and that is possible. ``confined``: it may
+        write to its home and to the cache alone, where the system can enforce that.
         """
         self._killed = False
         self._end: CandidateError | None = None
@@ -59,17 +60,18 @@ class CandidateProcess:
             forker = None
         with family.births:
             family.ensure_open()
-            self._start(cache, memory_limit, environment or {}, wrapper, forker)
+            given = environment or {}
+            self._start(cache, memory_limit, given, wrapper, forker, confined=confined)
             family.living[self.pid] = self.kill
 
     def _start(
         self, cache: Path, memory_limit: int, environment: Mapping[str, str],
-        wrapper: Sequence[str], forker: Forker | None,
+        wrapper: Sequence[str], forker: Forker | None, *, confined: bool,
     ) -> None:  # fmt: skip
         self.home = Path(tempfile.mkdtemp(prefix="kopt-candidate-", dir=plain_temporary()))
         # Without a name: a candidate could put a pipe or a link in the place of a named file.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
-        variables = {**candidate_environment(self.home, cache), **environment}
+        variables = {**candidate_environment(self.home, cache, confined=confined), **environment}
         ours, theirs = socket.socketpair()
         descriptor = theirs.fileno()
         forked = None

@@ -35,3 +35,5 @@ class JudgeSettings(Record):
     """The baseline that an earlier part of this run was measured against; None: find it."""
     memory_limit: int = 0
     """Bytes of private memory of a candidate process; 0 is no cap."""
+    confine: bool = True
+    """Whether candidates on a CPU may write to their own folders and the cache alone."""
