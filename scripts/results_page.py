@@ -21,7 +21,7 @@ _LONGEST = 150
 """Characters of a reason that stand in a table."""
 HEAD = """# Results
 
-Every row of every suite that was recorded, written by `scripts/results_page.py` from the records in `benchmarks/results/suites`, which hold every sample. No language model took part. Each kernel that is named here passed [the whole verification](explanation/verification.md) and was [measured](explanation/measurement.md) in a fresh process, in pairs with the baselines; the interval is the 95 % one. Where no kernel beats every baseline by more than the noise, kopt keeps the fastest baseline and says so: such a row counts as exactly 1 over that baseline. "Best" is the fastest of eager PyTorch, torch.compile (default and max-autotune) and, for convolutions, cuDNN with `benchmark` on and with channels last.
+Every row of every suite that was recorded, written by `scripts/results_page.py` from the records in `benchmarks/results/suites`, which hold every sample. No language model took part. Each kernel that is named here passed [the whole verification](explanation/verification.md), as it was when the row was recorded, and was [measured](explanation/measurement.md) in a fresh process, in pairs with the baselines; the interval is the 95 % one. Where no kernel beats every baseline by more than the noise, kopt keeps the fastest baseline and says so: such a row counts as exactly 1 over that baseline. "Best" is the fastest of eager PyTorch, torch.compile (default and max-autotune) and, for convolutions, cuDNN with `benchmark` on and with channels last.
 """
 
 
