@@ -101,6 +101,15 @@ def test_errors_do_not_repeat_what_a_server_echoes(server, model, failure_of, ca
     assert KEY not in caplog.text
 
 
+def test_a_logger_that_a_client_makes_later_is_masked_and_others_are_left_alone(caplog):
+    """httpcore's HTTP/1.1 is imported at the first request, with a logger of its own."""
+    protect([KEY])
+    caplog.set_level(logging.DEBUG)
+    logging.getLogger("httpcore2.made_later").debug("sent %s", KEY)
+    logging.getLogger("somebody.else").debug("sent %s", KEY)
+    assert [record.getMessage() for record in caplog.records] == [f"sent {MASK}", f"sent {KEY}"]
+
+
 class Asker:
     """Proposes what the model answers, as it stands."""
 
@@ -160,7 +169,8 @@ def test_no_byte_of_a_run_holds_a_key(server, tmp_path, monkeypatch, capfd, loud
     """The server echoes keys in errors and answers; a candidate writes down its environment."""
     pytest.importorskip("kopt_torch")
     pytest.importorskip("kopt_cpp")
-    environment = tmp_path / "environment.txt"
+    environment = tmp_path / "cache" / "builds" / "environment.txt"  # where it may write
+    environment.parent.mkdir(parents=True)
 
     def echo(handler, body):
         sent = f"{handler.headers['authorization']} {handler.headers['x-gateway-token']}"

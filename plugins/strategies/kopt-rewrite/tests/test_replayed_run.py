@@ -116,7 +116,10 @@ def test_the_run_improved_on_every_baseline(done: Done):
 def test_each_step_is_in_the_journal(done: Done):
     diagnosed = done.of(Diagnosed)
     assert diagnosed
-    assert all(event.profiles and event.diagnoses for event in diagnosed)
+    assert all(event.profiles for event in diagnosed)
+    assert all(bool(event.diagnoses) is event.judged for event in diagnosed)
+    watched = {e.id for e in done.evaluations if e.candidate.watched}
+    assert {event.parent for event in diagnosed if not event.judged} <= watched
     spent = done.of(Spent)
     wanted = ["code"] * 5 + ["analysis"] * 2 + ["reflection"] * 2 + ["repair"]
     assert sorted(event.role for event in spent) == sorted(wanted)

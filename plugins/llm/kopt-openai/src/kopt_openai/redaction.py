@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 MASK = "[secret]"
 _SHORTEST = 4
@@ -18,13 +19,13 @@ _known: set[str] = set()
 
 
 def protect(secrets: Iterable[str]) -> None:
-    """Mask these from now on, in the clients' logs as well. Call once the clients are imported."""
+    """Mask these from now on, in the clients' logs as well."""
     _known.update(secret for secret in secrets if len(secret) >= _SHORTEST)
-    for name in ("openai", *list(logging.root.manager.loggerDict)):
-        if name.startswith(_CLIENTS):
-            logger = logging.getLogger(name)
-            if _FILTER not in logger.filters:
-                logger.addFilter(_FILTER)
+    before = logging.getLogRecordFactory()
+    if not isinstance(before, _MaskingFactory):
+        # Not a filter of their loggers: a client imports parts of itself, with loggers of their own,
+        # at its first request.
+        logging.setLogRecordFactory(_MaskingFactory(before))
 
 
 def cleaned(text: str) -> str:
@@ -42,17 +43,20 @@ def cleaned_answer(text: str) -> str:
     return text
 
 
-class _Masking(logging.Filter):
-    """Rewrites records; lets all of them pass."""
+class _MaskingFactory:
+    """Makes log records as another factory does, and rewrites those of the clients."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
+    def __init__(self, before: Callable[..., logging.LogRecord]) -> None:
+        self._before = before
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> logging.LogRecord:
+        record = self._before(*arguments, **keywords)
+        if not record.name.startswith(_CLIENTS):
+            return record
         said = record.getMessage()
         masked = cleaned(said)
         if masked != said:
             record.msg, record.args = masked, ()
         if record.exc_info and record.exc_info[1] is not None:
             record.exc_text = cleaned(logging.Formatter().formatException(record.exc_info))
-        return True
-
-
-_FILTER = _Masking()
+        return record
