@@ -149,7 +149,7 @@ def test_what_was_predicted_is_held_against_the_profile(done: Done):
     """The better kernel became a parent, and was profiled; nothing here counts bytes of DRAM."""
     found = [read_exchange(path).request for path in (done.folder / "completions").glob("*.json")]
     text = "\n".join(r.messages[-1].content for r in found if r.role == "reflection")
-    assert re.search(r"- latency_us: expected x0\.3, measured x0\.\d+ \(.* -> .*\): ", text)
+    assert re.search(r"- latency_us: expected x0\.3, measured x[\d.]+ \(.* -> .*\): ", text)
     assert re.search(
         r"- static_instructions: expected x0\.9, measured x[\d.]+ \(.* -> .*\): ", text
     )
