@@ -8,7 +8,7 @@ import re
 import pytest
 
 import kopt.errors
-from kopt.errors import CandidateError, ExitCode, KoptError, without_processes
+from kopt.errors import CandidateError, ExitCode, KoptError, lack_of_memory
 from kopt.model.verification import Status
 from kopt.worker.judge_server import _told
 
@@ -68,12 +68,13 @@ FULL = "CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capaci
 )
 def test_what_an_allocator_says_is_cut_to_what_helps(more: str) -> None:
     """A row of a suite said 28 processes' shares of a GPU, and a traceback's last lines."""
-    assert without_processes(FULL + more) == FULL
-    assert _told(RuntimeError(FULL + more)) == f"the judge found no memory: {FULL}"
+    said = f"{FULL[:-1]}; use a smaller workload, or end what else runs there"
+    assert lack_of_memory(FULL + more) == said
+    assert _told(RuntimeError(FULL + more)) == f"the judge found no memory: {said}"
 
 
 def test_the_judge_tells_where_else_an_unknown_error_is_from() -> None:
-    assert _told(MemoryError()) == "the judge found no memory: out of memory"
+    assert _told(MemoryError()).startswith("the judge found no memory: out of memory; use")
     try:
         raise ValueError("odd")
     except ValueError as error:

@@ -144,8 +144,7 @@ class WorkerError(KoptError):
     exit_code = ExitCode.INTERNAL
 
 
-def without_processes(said: str) -> str:
-    """Return what a GPU's allocator said, without its list of every process that has memory there."""
-    return re.split(r" (?:Process \d+ has|Including non-PyTorch memory)", said.strip(), maxsplit=1)[
-        0
-    ]
+def lack_of_memory(said: str) -> str:
+    """Return what an allocator said, without its list of every process on a GPU, and what helps."""
+    first, *_ = re.split(r" (?:Process \d+ has|Including non-PyTorch memory)", said.strip())
+    return f"{first.rstrip('.') or 'out of memory'}; use a smaller workload, or end what else runs there"

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any, NoReturn
 
-from kopt.errors import CandidateError, KoptError, without_processes
+from kopt.errors import CandidateError, KoptError, lack_of_memory
 from kopt.model.candidate import Candidate
 from kopt.worker import family
 from kopt.worker.baselines import BaselineLostError
@@ -26,7 +26,7 @@ from kopt.worker.settings import JudgeSettings
 def _told(error: BaseException) -> str:
     """Return what the session is told of an error that nobody expected."""
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-        return f"the judge found no memory: {without_processes(str(error)) or 'out of memory'}"
+        return f"the judge found no memory: {lack_of_memory(str(error))}"
     return "".join(traceback.format_exception(error))[-4000:]
 
 

@@ -59,6 +59,16 @@ def test_at_the_bound_there_is_nothing_else_to_say(judge) -> None:
     assert diagnosis.headroom == pytest.approx(100 / 96, abs=1e-3)
 
 
+def test_no_more_is_to_gain_than_a_copy_leaves(judge) -> None:
+    """1.4 times by the bound stood beside nothing to gain: a bound leaves out what a launch costs."""
+    call = {"latency_us": 15.2, "copy_us": 17.3, "bound_us": 10.8}
+    diagnosis = judge(STARVED, SPILLS, call=call)
+    assert [finding.bottleneck for finding in diagnosis.findings] == ["at-bound"]
+    assert diagnosis.headroom == 1
+    diagnosis = judge(call={"latency_us": 100.0, "copy_us": 99.0, "bound_us": 60.0})
+    assert diagnosis.headroom == pytest.approx(100 / (0.97 * 99), abs=1e-3)
+
+
 def test_a_finding_has_evidence_explanation_and_moves(judge) -> None:
     diagnosis = judge(STARVED | {"duration_us": 300.0})
     first = diagnosis.findings[0]

@@ -173,8 +173,10 @@ def test_the_analyst_knows_what_the_kernel_needs_and_its_other_settings(answers)
 
 def test_an_analyst_is_told_nothing_to_gain_where_a_kernel_is_at_its_bound(answers, monkeypatch):
     """It confused five of six: 1.4 times by the bound, about 1 to gain, and ideas are wanted."""
-    finding = FINDING.model_copy(update={"bottleneck": "at-bound"})
-    at_bound = DIAGNOSIS.model_copy(update={"bottleneck": "at-bound", "findings": (finding,)})
+    finding = FINDING.model_copy(update={"bottleneck": "at-bound", "gain": 1.016})
+    at_bound = DIAGNOSIS.model_copy(
+        update={"bottleneck": "at-bound", "headroom": 1.016, "findings": (finding,)}
+    )
     monkeypatch.setitem(globals(), "DIAGNOSIS", at_bound)
     parent = a_parent()
     found, _ = asked(answers, [parent], parent)

@@ -118,6 +118,7 @@ def test_each_step_is_in_the_journal(done: Done):
     assert diagnosed
     assert all(event.profiles for event in diagnosed)
     assert all(bool(event.diagnoses) is event.judged for event in diagnosed)
+    assert any(event.judged for event in diagnosed)
     watched = {e.id for e in done.evaluations if e.candidate.watched}
     assert {event.parent for event in diagnosed if not event.judged} <= watched
     spent = done.of(Spent)

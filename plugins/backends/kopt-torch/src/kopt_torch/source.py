@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.func import functional_call
 
-from kopt.errors import ProblemError, without_processes
+from kopt.errors import ProblemError, lack_of_memory
 from kopt_torch.modules import import_source
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ def as_problem_error(problem: Problem, what: str = "the reference") -> Iterator[
         raise
     except torch.cuda.OutOfMemoryError as error:
         raise ProblemError(
-            f"problem {problem.name!r} finds no memory on this device: {without_processes(str(error))} "
-            "Use a smaller workload, or end what else runs there"
+            f"problem {problem.name!r} finds no memory on this device: {lack_of_memory(str(error))}"
         ) from error
     except (Exception, SystemExit) as error:
         raise ProblemError(

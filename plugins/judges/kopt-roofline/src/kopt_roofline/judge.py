@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kopt.model.problem import Problem, Signature
 
 NAME = "roofline"
+_AT_BOUND = "at-bound"
 
 
 class Roofline:
@@ -69,6 +70,8 @@ class Roofline:
             return None
         first = ranking.findings[0]
         headroom = Scope(merged.call, book.values).get("headroom")
+        if headroom is not None and first.bottleneck == _AT_BOUND and first.gain is not None:
+            headroom = min(headroom, first.gain)  # a bound leaves out what starting a call costs
         return Diagnosis(
             judge=NAME,
             bottleneck=first.bottleneck,

@@ -176,12 +176,8 @@ def _improvement(
     return Order(
         prompt, asker.round.wanted(parent.candidate, str(kernel["source"])), "code",
         marked(idea.text, analysed, len(asker.round.history)), (parent.id,),
-        watched=_watched(idea.text, asker),
+        watched=watched(idea.text) if asker.round.options.profile_ideas else (),
     )  # fmt: skip
-
-
-def _watched(text: str, asker: Asker) -> tuple[str, ...]:
-    return watched(text) if asker.round.options.profile_ideas else ()
 
 
 def _repairs(asker: Asker, *, first: bool) -> Iterator[Order]:
@@ -205,5 +201,5 @@ def _repairs(asker: Asker, *, first: bool) -> Iterator[Order]:
             asker.round.prompt("repairer", failure=failure),
             asker.round.wanted(failed.candidate, source), "repair",
             marked(failed.candidate.idea, mark.analysed if mark else 0, len(history)),
-            (failed.id,), watched=_watched(failed.candidate.idea, asker),
+            (failed.id,), watched=failed.candidate.watched,
         )  # fmt: skip

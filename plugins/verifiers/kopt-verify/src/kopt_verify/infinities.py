@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kopt.model.work import work_of
 from kopt_verify.standing import workload_of
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def settled(
 
 
 def _convolves(reference: Reference, inputs: InputSet) -> bool:
-    trace = reference.signature.workloads[workload_of(reference, inputs)].trace
-    return any("conv" in call.name for call in trace)
+    work = work_of(reference.signature.workloads[workload_of(reference, inputs)])
+    return any(part.kind == "convolution" for part in work.matrix)
 
 
 def _with(inputs: InputSet, size: float) -> dict[str, torch.Tensor]:
