@@ -26,7 +26,7 @@ from kopt.model.values import CallSpec
 from kopt.model.verification import Status
 from kopt.runs.builds import BuildCache
 from kopt.worker.channel import MOST_BYTES, Channel, ChannelClosedError
-from kopt.worker.confinement import confine
+from kopt.worker.confinement import confine, landlock_version
 from kopt.worker.cuda_profiler import cuda_profiling
 from kopt.worker.device_lock import DeviceLock
 from kopt.worker.limits import die_with_parent, limit_resources
@@ -330,8 +330,8 @@ def main(descriptor: int, memory_limit: int, hooks: Hooks | None = None) -> None
     """Serve on an inherited socket until the judge is gone; ``hooks``: loaded before the fork."""
     die_with_parent()
     limit_resources(memory_limit)
-    if folders := confined_to():
-        confine(folders)
+    if (folders := confined_to()) and not confine(folders) and landlock_version():
+        sys.stderr.write("kopt: Landlock refused to confine this process\n")
     channel = Channel(socket.socket(fileno=descriptor))
     try:
         CandidateServer(channel, hooks).serve()

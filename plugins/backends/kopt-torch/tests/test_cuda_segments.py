@@ -63,7 +63,9 @@ def test_a_system_that_shares_no_device_memory_is_told_what_it_lacks():
 
     segment = cuda_segments.CudaSegment.__new__(cuda_segments.CudaSegment)
     segment.bytes = Unshared()
-    with pytest.raises(DeviceError, match=r"operation not supported\).*--ipc=host") as caught:
+    with pytest.raises(
+        DeviceError, match=r"operation not supported\).*CUDA IPC.*--device cpu"
+    ) as caught:
         segment.announcement(lambda: True)
     assert "might be" not in str(caught.value)
 

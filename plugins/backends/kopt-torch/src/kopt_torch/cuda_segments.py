@@ -58,9 +58,9 @@ class Loan:
 
 
 _NOT_SHARED = (
-    "device memory cannot be shared between processes here ({}), and kopt never gives a candidate the "
-    "judge's process. CUDA IPC needs Linux, a driver that has it (WSL has it from CUDA 12 on, vGPUs "
-    "seldom), in a container --ipc=host, and no expandable_segments in PYTORCH_CUDA_ALLOC_CONF. Without it use --device cpu, or another machine"
+    "the driver shares no device memory between processes here ({}), and kopt never gives a candidate "
+    "the judge's process; unset PYTORCH_CUDA_ALLOC_CONF if it is set, or use a machine whose driver "
+    "has CUDA IPC, or --device cpu"
 )
 _owed: list[Loan] = []
 """Loans of closed segments that had not been given back when they were last looked at."""
