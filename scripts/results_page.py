@@ -6,19 +6,69 @@ import argparse
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from kopt.model.measurement import Interval
 from kopt.suites.joining import joined, replaced
-from kopt.suites.records import Row, SuiteRecord, read_suite
-from kopt.suites.statistics import Summary, summary_of
+from kopt.suites.records import Over, Row, SuiteRecord, read_suite
+from kopt.suites.statistics import Summary, faster, summary_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "results" / "suites"
+NOTES = ROOT / "benchmarks" / "results" / "notes"
 PAGE = ROOT / "docs" / "results.md"
 _LONGEST = 150
 """Characters of a reason that stand in a table."""
+
+
+class Goal(NamedTuple):
+    """What a suite is to reach."""
+
+    what: str
+    least: float
+    reached: Callable[[SuiteRecord, Summary], float]
+    missing: Callable[[Row], bool]
+    """Whether a row stands in its way; never, where no row does more than another."""
+    show: str = "{:.0f}"
+
+
+def _ratio(over: Over, least: float) -> Goal:
+    """Return a goal for the geometric mean over a baseline."""
+    name = "the best baseline" if over == "best" else over
+    return Goal(
+        f"geomean over {name}", least, lambda _, found: found.over[over].geomean,
+        lambda _: False, "{:.2f}x",
+    )  # fmt: skip
+
+
+VERIFIED = Goal(
+    "problems with a verified answer", 100, lambda _, found: found.improved + found.kept,
+    lambda row: row.verdict == "failed",
+)  # fmt: skip
+FASTER = Goal(
+    "faster than torch.compile, interval above 1", 75,
+    lambda _, found: found.over["torch.compile"].faster,
+    lambda row: not ("torch.compile" in row.speedup and faster(row.speedup["torch.compile"])),
+)  # fmt: skip
+NOT_SLOWER = Goal(
+    "not slower than the best baseline", 100,
+    lambda record, found: len(record.rows) - found.failed - found.over["best"].slower,
+    lambda row: row.verdict == "failed" or row.speedup["best"].high < 1.0,
+)  # fmt: skip
+QUICK = Goal(
+    "answered within five minutes", 100,
+    lambda record, _: sum(row.seconds <= _MINUTES for row in record.rows),
+    lambda row: row.seconds > _MINUTES,
+)  # fmt: skip
+_MINUTES = 300.0
+GOALS = {
+    "kernelbench-level1": (
+        VERIFIED, FASTER, _ratio("torch.compile", 2.0), _ratio("best", 1.5), NOT_SLOWER, QUICK,
+    ),
+    "kernelbench-level2": (_ratio("torch.compile", 1.5), NOT_SLOWER),
+}  # fmt: skip
 HEAD = """# Results
 
 Every row of every suite that was recorded, written by `scripts/results_page.py` from the records in `benchmarks/results/suites`, which hold every sample. No language model took part. Each kernel that is named here passed [the whole verification](explanation/verification.md), as it was when the row was recorded, and was [measured](explanation/measurement.md) in a fresh process, in pairs with the baselines; the interval is the 95 % one. Where no kernel beats every baseline by more than the noise, kopt keeps the fastest baseline and says so: such a row counts as exactly 1 over that baseline. "Best" is the fastest of eager PyTorch, torch.compile (default and max-autotune) and, for convolutions, cuDNN with `benchmark` on and with channels last.
@@ -60,7 +110,8 @@ def section(records: Sequence[SuiteRecord]) -> str:
     lines = [
         f"## {record.suite}, {record.dtype}, {record.device.name}", "",
         f"{versions}; kopt {record.kopt}; at most {seconds} of search for each problem.", "",
-        *summary_lines(summary_of(record)), "", *table(record.rows),
+        *summary_lines(summary_of(record)), "", *goal_lines(record), *notes(record),
+        *table(record.rows),
     ]  # fmt: skip
     if record.missing:
         lines += ["", f"Not run: {', '.join(f'{p.id} {p.name}' for p in record.missing)}."]
@@ -99,6 +150,30 @@ def summary_lines(summary: Summary) -> Iterator[str]:
             for over, s in summary.over.items()
         ),
     )  # fmt: skip
+
+
+def goal_lines(record: SuiteRecord) -> Iterator[str]:
+    """Yield the suite's goals, what was reached, and which problems stand in the way of a missed one."""
+    found = summary_of(record)
+    lines = []
+    for goal in GOALS.get(record.suite, ()):
+        reached = goal.reached(record, found)
+        missed = reached < goal.least
+        names = [row.id for row in record.rows if goal.missing(row)] if missed else []
+        lines.append((
+            goal.what, goal.show.format(goal.least), goal.show.format(reached), "missed" if missed else "met",
+            ", ".join(names),
+        ))  # fmt: skip
+    if lines:
+        yield from grid(("goal", "at least", "reached", "", "in its way"), lines)
+        yield ""
+
+
+def notes(record: SuiteRecord) -> Iterator[str]:
+    """Yield what is written by hand beside the records: what was tried where a goal is missed."""
+    path = NOTES / f"{record.suite}-{record.dtype}.md"
+    if path.exists():
+        yield from (path.read_text(encoding="utf-8").strip(), "")
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:

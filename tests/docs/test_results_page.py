@@ -67,3 +67,23 @@ def test_wins_losses_failures_and_what_was_not_run(root: Path, tmp_path: Path) -
     assert "not confirmed: infrastructure-error: OutOfMemoryError: xxx" in kept
     assert kept.endswith("xxx ... |")
     assert "1 improved, 1 keep their fastest baseline, 1 failed, 1 not run" in text
+
+
+def test_goals_say_what_is_missing_and_which_problems_stand_in_the_way(
+    root: Path, tmp_path: Path
+) -> None:
+    slow = ROWS[1].model_copy(update={"id": "4", "seconds": 301.0})
+    record = SuiteRecord(
+        suite="kernelbench-level1", dtype="float32", kopt="0.2.0", created=1.0, runs="runs",
+        device=gpu(), settings=SuiteSettings(seconds=60.0), rows=(*ROWS, slow),
+        planned=tuple(Planned(id=row.id, name=row.name) for row in (*ROWS, slow)),
+    )  # fmt: skip
+    folder, page = tmp_path / "records", tmp_path / "page.md"
+    folder.mkdir()
+    write_suite(folder / "a.json", record)
+    assert run(root, "--records", str(folder), "--page", str(page)).returncode == 0
+    lines = page.read_text().splitlines()
+    assert "| problems with a verified answer | 100 | 3 | missed | 3 |" in lines
+    assert "| faster than torch.compile, interval above 1 | 75 | 1 | missed | 2, 3, 4 |" in lines
+    assert "| geomean over torch.compile | 2.00x | 1.26x | missed |  |" in lines
+    assert "| answered within five minutes | 100 | 3 | missed | 4 |" in lines
