@@ -46,9 +46,9 @@ def compare(names, results, yardsticks, factor):
 '''
 
 
-def verdict(kernel: Path, cache: Path, **variables: str) -> dict[str, Any]:
+def verdict(kernel: Path, cache: Path, *arguments: str, **variables: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "kopt", "verify", str(NORM), str(kernel), "--json"],
+        [sys.executable, "-m", "kopt", "verify", str(NORM), str(kernel), "--json", *arguments],
         capture_output=True, text=True, check=False, cwd=cache, timeout=200,
         env={**os.environ, "KOPT_CACHE_DIR": str(cache), **variables},
     )  # fmt: skip
@@ -77,6 +77,17 @@ def test_a_verifier_that_is_overwritten_judges_as_it_was_loaded(tmp_path: Path) 
     else:
         assert (copy / "accuracy.py").read_text() != before
         assert found["status"] == "wrong", found
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not landlock_version(), reason="this system has no Landlock")
+def test_nothing_is_written_outside_on_a_gpu_either(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    kernel = attack(tmp_path, f"import torch\n\nopen({str(outside)!r}, 'w').close()\n")
+    found = verdict(kernel, tmp_path, "--device", "cuda")
+    assert found["status"] == "launch-failed", found
+    assert "Permission denied" in found["detail"]
+    assert not outside.exists()
 
 
 def entry_of(kernel: Path, cache: Path) -> Path:

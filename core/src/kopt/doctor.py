@@ -173,7 +173,7 @@ def _confinement() -> Check:
                      fix="Linux 5.13 or later with Landlock, or a user of its own for kopt")  # fmt: skip
     also = ", and signal nobody" if version >= SIGNALS_SINCE else ""
     return Check(name=name, state="ok",
-                 detail=f"Landlock {version}: on a CPU candidates write to their own folders alone{also}; on a GPU not yet")  # fmt: skip
+                 detail=f"Landlock {version}: candidates write to their own folders and the build cache alone{also}")  # fmt: skip
 
 
 _PROBES: tuple[Callable[[], Check], ...] = (

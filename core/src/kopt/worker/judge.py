@@ -87,7 +87,7 @@ class Judge:
             {},
             purpose=purpose,
             forker=forker,
-            confined=settings.confine and settings.device == "cpu",
+            confined=settings.confine,
         )
         self._pool = ProcessPool(unopened, settings.build_workers)
         self._prestarted = _for_baselines(unopened).start() if timing else None

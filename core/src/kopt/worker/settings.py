@@ -36,4 +36,4 @@ class JudgeSettings(Record):
     memory_limit: int = 0
     """Bytes of private memory of a candidate process; 0 is no cap."""
     confine: bool = True
-    """Whether candidates on a CPU may write to their own folders and the cache alone."""
+    """Whether candidates may write to their own folders and the cache alone."""
