@@ -33,6 +33,9 @@ CASES = {
     "F.avg_pool3d(x, 3, stride=2, padding=1)": (1, 1, 5, 6, 33),
     "F.avg_pool3d(x, 2, stride=1, padding=1, count_include_pad=False, ceil_mode=True)": (
         1, 2, 3, 4, 5),
+    "F.avg_pool1d(x, 6, stride=1, padding=1)": (2, 3, 40),
+    "F.max_pool1d(x, 13, stride=1, padding=2)": (2, 3, 40),
+    "F.avg_pool1d(x, 20, stride=1)": (1, 3, 40),
 }  # fmt: skip
 
 

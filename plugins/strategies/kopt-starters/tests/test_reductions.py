@@ -10,7 +10,7 @@ import pytest
 
 from kopt_starters.codegen.parts import in_parts, result_of
 from kopt_starters.codegen.steps import steps_of
-from kopt_starters.families import reductions
+from kopt_starters.families import FAMILIES, reductions
 from kopt_starters.families.reductions import Reductions
 
 torch = pytest.importorskip("torch")
@@ -78,7 +78,7 @@ def candidates(graph):
     structures = [reductions._WHOLE, reductions._LOOPED, reductions._SPLIT]
     if max(steps, key=reductions._work).full:
         structures += [reductions._WAITING, reductions._SWEEPING]
-    return [reductions._candidate(parts, steps, s, CHECK.GPU) for s in structures]
+    return [reductions._candidate(parts, steps, s, CHECK.GPU, {}) for s in structures]
 
 
 def draw(shape, dtype=torch.float32, seed=3):
@@ -238,6 +238,27 @@ def test_defaults_compile_for_sm_90(graph_of, body):
         assert CHECK.compiled(candidate, arguments)
 
 
+@pytest.mark.parametrize(("body", "last"), [("x.sum()", ""), ("torch.argmax(x)", str(2**63 - 1))])
+def test_more_elements_than_32_bits_can_count(graph_of, body, last):
+    found = list(
+        Reductions().propose(graph_for(graph_of, body, [(1 << 16, (1 << 16) + 1)]), CHECK.TARGET)
+    )
+    assert found
+    for candidate in found:
+        assert "begin = tl.program_id(1).to(tl.int64) * PIECE" in candidate.source
+        assert "r = r.to(tl.int64)" in candidate.source
+        assert last in candidate.source
+        assert CHECK.compiled(candidate, [torch.empty(1 << 16, (1 << 16) + 1, device="meta")])
+
+
+def test_positions_are_32_bits_wide_where_they_fit_and_addresses_64_where_they_must(graph_of):
+    (swept,) = [c for c in candidates(graph_for(graph_of, "torch.argmax(x, 1)", [(128, 4096, 4095)]))
+                if "sweeps" in c.idea]  # fmt: skip
+    assert "tl.full([ROWS, BLOCK], -1, tl.int32)" in swept.source
+    assert "k = (tl.program_id(0).to(tl.int64)" in swept.source
+    assert "r = r.to(tl.int64)" not in swept.source  # a column's stretch fits in 32 bits
+
+
 NORMED = "x / x.abs().mean(dim=1, keepdim=True)"
 FIRST = [
     (NORMED, [(4096, 8192)], "one pass"),
@@ -287,3 +308,24 @@ def test_bfloat16_compiles_for_sm_90(graph_of):
     for candidate in Reductions().propose(graph, CHECK.TARGET):
         (kernel,) = CHECK.compiled(candidate, [x])
         assert "ld.global.v4.b32" in kernel.asm["ptx"]
+
+
+LOGS = {
+    "F.kl_div(torch.log(x), y, reduction='batchmean')": [(8, 40)] * 2,
+    "torch.logsumexp(F.linear(x, y), 1)": [(8, 32), (16, 32)],
+}
+
+
+@pytest.mark.parametrize(("dtype", "hardware"), [("bfloat16", True), ("float16", False)])
+@pytest.mark.parametrize("body", LOGS)
+def test_logarithms_for_bfloat16_are_the_hardwares(graph_of, body, dtype, hardware):
+    shapes = dict(zip("xy", LOGS[body], strict=True))
+    graph = graph_of(f"def reference(x, y): return {body}", dtype=dtype, **shapes)
+    found = [c for family in FAMILIES for c in family.propose(graph, CHECK.TARGET)]
+    assert found
+    for candidate in found:
+        assert ("libdevice.fast_logf" in candidate.source) is hardware, candidate.idea
+        arguments = [
+            torch.empty(shape, dtype=getattr(torch, dtype), device="meta") for shape in LOGS[body]
+        ]
+        assert CHECK.compiled(candidate, arguments)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-
-from kopt_starters.codegen.short_functions import SHORT
+from collections.abc import Mapping
 
 _EXPM1 = '''
 @triton.jit
@@ -26,6 +25,11 @@ def _exp(x):
     r = (x - n * 0.693145751953125) - n * 1.4286068203094173e-06
     return tl.exp2(n) * tl.exp2(r * 1.4426950408889634)
 '''
+_LOG = """
+@triton.jit
+def _log(x):
+    return tl.log(x)
+"""
 _LOG1P = '''
 @triton.jit
 def _log1p(x):
@@ -107,7 +111,7 @@ _XLOGY = '''
 @triton.jit
 def _xlogy(x, y):
     """x log(y), and 0 where x is 0 whatever y is, but for NaN."""
-    return tl.where((x == 0) & (y == y), 0.0, x * tl.log(y))
+    return tl.where((x == 0) & (y == y), 0.0, x * _log(y))
 '''
 _WAIT = '''
 @triton.jit
@@ -123,6 +127,7 @@ HELPERS = {
     "_expm1": _EXPM1,
     "_gelu": _GELU,
     "_larger": _LARGER,
+    "_log": _LOG,
     "_log1p": _LOG1P,
     "_mish": _MISH,
     "_pow": _POW,
@@ -137,12 +142,12 @@ HELPERS = {
 """By name, each with the decorator; a kernel's module needs triton and tl imported."""
 
 
-def helpers_for(text: str, *, short: bool = False) -> str:
+def helpers_for(text: str, instead: Mapping[str, str] | None = None) -> str:
     """Return the functions that Triton lines call, and what those call, in order of definition.
 
-    ``short`` asks for those that are exact enough for results of 16 bits.
+    ``instead`` takes the place of some (see ``short_functions``).
     """
-    known = {**HELPERS, **SHORT} if short else HELPERS
+    known = {**HELPERS, **(instead or {})}
     wanted: set[str] = set()
     looking = [text]
     while looking:

@@ -188,7 +188,7 @@ class _Walk:
         term = self._writer.value(source, inner)  # type: ignore[arg-type]
         needed = {each.output.name for each in _depends(self.step.graph, node)}
         before = [r.level for r in self.step.reductions if r.node.output.name in needed]
-        of = statistic(node.operator, term.kind)
+        of = statistic(node.operator, term.kind, prod(extents))
         reduction = Reduction(node, of, leaves(inner), 1 + max(before, default=-1))
         self.step.reductions.append(reduction)
         return reduction

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from kopt_starters.codegen.axes import Axis, Places, merged
+from kopt_starters.codegen.axes import Axis, Places, Strides, merged
 from kopt_starters.codegen.epilogue import parts_of
 from kopt_starters.codegen.functions import Term
 from kopt_starters.codegen.launcher import indented
@@ -121,6 +121,16 @@ class Tiles:
         sizes = [self.step.result.elements, *(load.argument.elements for load in self.step.loads)]
         return ".to(tl.int64)" if max(sizes) >= _INT32 else ""
 
+    @property
+    def _wide_reduced(self) -> str:
+        """A cast where what is reduced spans more than 32 bits can count; kept positions may, too."""
+        accesses = [self.step.steps, *(load.strides for load in self.step.loads)]
+        spans = [
+            sum(axis.extent * strides.get(axis, 0) for axis in self.step.reduced)
+            for strides in accesses
+        ]
+        return ".to(tl.int64)" if max(self.step.cols, *spans) >= _INT32 else ""
+
     def _rows(self) -> list[str]:
         return [
             f"k = (tl.program_id(0){self._wide} * ROWS + tl.arange(0, ROWS))[:, None]",
@@ -133,14 +143,18 @@ class Tiles:
             f"tile = {start}",
             f"r = {begin}tl.arange(0, BLOCK)[None, :]",
             f"r_in = r < {'REDUCED' if start == '0' else 'stop'}",
-            *(["r = r.to(tl.int64)"] if self._wide else []),
+            *(["r = r.to(tl.int64)"] if self._wide_reduced else []),
             "inside = k_in & r_in",
         ]
 
-    @staticmethod
-    def _piece() -> list[str]:
+    @property
+    def _long(self) -> str:
+        """A cast where a row has more elements than 32 bits can count."""
+        return ".to(tl.int64)" if self.step.cols >= _INT32 else ""
+
+    def _piece(self) -> list[str]:
         return [
-            "begin = tl.program_id(1) * PIECE",
+            f"begin = tl.program_id(1){self._long} * PIECE",
             "stop = tl.maximum(tl.minimum(begin + PIECE, REDUCED), begin)",
         ]
 
@@ -175,7 +189,7 @@ class Tiles:
         # Lanes as in the tiles, where there are several rows: then what is merged has their layout.
         lines = [
             "LANES: tl.constexpr = PARTS if ROWS == 1 or PARTS > BLOCK else BLOCK",
-            "part = tl.arange(0, LANES)[None, :]",
+            f"part = tl.arange(0, LANES)[None, :]{self._long}",
             "taken = tl.minimum(tl.maximum(REDUCED - part * PIECE, 0), PIECE).to(tl.float32)",
         ]
         for each in (r for level in levels for r in self.step.at_level(level)):
@@ -209,11 +223,10 @@ class Tiles:
         return [f"for step in range(0, {span}, BLOCK):", *(f"    {line}" for line in inner)]
 
     def _store(self, term: Term) -> list[str]:
-        where = self._coordinates()
-        steps = {axis: step for axis, step in self.step.steps.items() if axis in where}
+        to = self._offset(self.step.steps)
         mask = "inside" if self.step.full else "k_in"
         # A sum with nothing in the mask's shape keeps the address a tile where nothing moves it.
-        at = f"{offset(steps, where)} + {'k * 0' if not self.step.full else 'k * 0 + r * 0'}"
+        at = f"{to} + {'k * 0' if not self.step.full else 'k * 0 + r * 0'}"
         once = ', eviction_policy="evict_first"' if self.step.full and self.step.reductions else ""
         value = f"({term.text}).to(out.dtype.element_ty)"
         return [f"tl.store(out + ({at}), {value}, mask={mask}{once})"]
@@ -239,8 +252,14 @@ class Tiles:
         """Return where, and with which mask, an argument is read that has rows and columns."""
         return at, "inside"
 
-    def _coordinates(self) -> dict[Axis, str]:
-        accesses = [self.step.steps, *(load.strides for load in self.step.loads)]
+    def _offset(self, strides: Strides) -> str:
+        """Return where an access is, with as few divisions as it needs by itself."""
+        where = self._coordinates([strides])
+        return offset({axis: step for axis, step in strides.items() if axis in where}, where)
+
+    def _coordinates(self, accesses: Sequence[Strides] = ()) -> dict[Axis, str]:
+        """Return coordinates of groups of axes, by their last, that suit accesses (default: all)."""
+        accesses = accesses or [self.step.steps, *(load.strides for load in self.step.loads)]
         found: dict[Axis, str] = {}
         for axes, name in ((self.step.kept, "k"), (self.step.reduced, "r")):
             groups = merged(axes, accesses)
@@ -257,7 +276,7 @@ class Tiles:
         def load(wanted: Load) -> Term:
             moving = {axis: s for axis, s in wanted.strides.items() if s and axis in where}
             by_k, by_r = bool(kept & set(moving)), bool(reduced & set(moving))
-            at, mask = offset(moving, where), "k_in" if by_k else "r_in"
+            at, mask = self._offset(wanted.strides), "k_in" if by_k else "r_in"
             once = ""
             if by_k and by_r:
                 once = ', eviction_policy="evict_first"' if last else ""

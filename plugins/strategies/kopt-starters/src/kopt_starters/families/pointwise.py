@@ -24,7 +24,7 @@ from kopt_starters.codegen.functions import Term
 from kopt_starters.codegen.launcher import IMPORTS, checks, header, indented, opening
 from kopt_starters.codegen.leading import EXTENT, Leading, along, counted, independent
 from kopt_starters.codegen.parts import in_parts, result_of
-from kopt_starters.codegen.short_functions import suffice
+from kopt_starters.codegen.short_functions import sufficient
 from kopt_starters.codegen.steps import Step
 from kopt_starters.codegen.tiles import Tiles
 from kopt_starters.codegen.writer import (
@@ -62,7 +62,7 @@ class Pointwise:
         if target.language != "triton" or result is None:
             return []
         try:
-            plan = plan_of(in_parts(graph), result, short=suffice(graph))
+            plan = plan_of(in_parts(graph), result, sufficient(graph))
             sources = {"one pass over a flat range": _source(plan)}
             if plan.broadcast:
                 sources = {"one pass, tiles of rows": _rows_source(plan), **sources}
@@ -82,7 +82,7 @@ class Plan:
     result: Value
     places: Places
     loads: tuple[Load, ...]
-    short: bool
+    functions: Mapping[str, str]
     """Functions that are exact enough for 16 bits are so for it."""
 
     @property
@@ -153,7 +153,7 @@ def _extent(axes: Sequence[Axis]) -> int:
     return extent
 
 
-def plan_of(graph: Graph, result: Value, *, short: bool = False) -> Plan:
+def plan_of(graph: Graph, result: Value, functions: Mapping[str, str]) -> Plan:
     """Return the plan of a value. Raises NotCoveredError where it is not element-wise."""
     places = fresh(result.shape)
     before = -1
@@ -168,7 +168,7 @@ def plan_of(graph: Graph, result: Value, *, short: bool = False) -> Plan:
         Writer(graph, load).value(result, places)
     if not loads:
         raise NotCoveredError("a constant")
-    return Plan(graph, result, places, tuple(loads), short)
+    return Plan(graph, result, places, tuple(loads), functions)
 
 
 def _knobs(plan: Plan) -> dict[str, Knob]:
@@ -223,7 +223,7 @@ def _file(plan: Plan, knobs: Mapping[str, Knob], kernel: str, entry: Sequence[st
             header("pointwise", knobs),
             '"""All of an element-wise reference in one kernel."""\n',
             IMPORTS,
-            helpers_for(kernel, short=plan.short),
+            helpers_for(kernel, plan.functions),
             f"{kernel}\n",
             opening(plan.graph, "pointwise", knobs),
             indented(entry),

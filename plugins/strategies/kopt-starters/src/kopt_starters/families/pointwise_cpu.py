@@ -54,7 +54,7 @@ class PointwiseCpu:
 
 def _rows(graph: Graph, result: Value, target: Target) -> Candidate:
     """Return a kernel for rows along which every argument is read in order, or does not move."""
-    plan = plan_of(graph, result)
+    plan = plan_of(graph, result, {})
     if not plan.groups:
         raise NotCoveredError("a single element")
     step, last = rows_of(plan), plan.groups[-1][-1]

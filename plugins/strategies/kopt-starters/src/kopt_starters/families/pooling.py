@@ -53,6 +53,12 @@ class Pool:
     """What a mean divides by, where that is given."""
 
     @property
+    def constant(self) -> int | None:
+        """What every mean divides by, if that is the same: no window ends beyond what counts."""
+        whole = self.include and not self.ceil and self.kind == "avg"
+        return prod(self.window) if whole and self.divisor is None else self.divisor
+
+    @property
     def touching(self) -> bool:
         """Wide windows that do not overlap along a row."""
         return 4 < self.window[2] <= self.stride[2]
@@ -210,5 +216,5 @@ def _places(pool: Pool) -> Iterator[tuple[str, str]]:
     yield "kind", pool.kind
     yield "dims", str(pool.dims)
     yield "rank", str(len(pool.x.shape))
-    for name in ("window", "stride", "padding", "dilation", "ceil", "include", "divisor"):
-        yield name, str(getattr(pool, name))
+    for name in ("window", "stride", "padding", "dilation", "ceil", "include", "constant"):
+        yield name if name != "constant" else "divisor", str(getattr(pool, name))

@@ -12,7 +12,7 @@ from kopt_starters.codegen.device_functions import helpers_for
 from kopt_starters.codegen.launcher import IMPORTS, checks, header, indented, opening
 from kopt_starters.codegen.leading import EXTENT, Leading
 from kopt_starters.codegen.parts import in_parts, result_of
-from kopt_starters.codegen.short_functions import suffice
+from kopt_starters.codegen.short_functions import sufficient
 from kopt_starters.codegen.steps import Step, steps_of
 from kopt_starters.codegen.tiles import Tiles
 from kopt_starters.codegen.waiting import WaitingTiles
@@ -51,8 +51,8 @@ class Reductions:
             parts = in_parts(graph)
             steps = steps_of(parts, result)
             suiting = _suiting(max(steps, key=_work), target.device)
-            short = suffice(graph)
-            return [_candidate(parts, steps, s, target.device, short=short) for s in suiting]
+            short = sufficient(graph)
+            return [_candidate(parts, steps, s, target.device, short) for s in suiting]
         except NotCoveredError:
             return []
 
@@ -170,8 +170,7 @@ def _candidate(
     steps: Sequence[Step],
     structure: _Structure,
     device: Device,
-    *,
-    short: bool = False,
+    functions: Mapping[str, str],
 ) -> Candidate:
     """Return a kernel file in which the step with most work has a structure with knobs.
 
@@ -193,8 +192,8 @@ def _candidate(
         lines += chosen.launch(tiles, values)
         if not last:
             lines.append(f"{identifier(step.result.name)} = _out")
-    functions = helpers_for("\n".join(kernels), short=short)
-    text = _file(graph, steps, knobs, [functions, *kernels], lines)
+    helpers = helpers_for("\n".join(kernels), functions)
+    text = _file(graph, steps, knobs, [helpers, *kernels], lines)
     idea = f"reductions: {structure.idea}"
     return parse_kernel(text, "triton", strategy="starters", idea=idea)
 
