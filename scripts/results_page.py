@@ -94,10 +94,11 @@ def main() -> int:
 
 def page(folder: Path) -> str:
     """Return the page for the records of a folder, whose parts of one suite are put together."""
-    groups: dict[tuple[str, str, str], list[SuiteRecord]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[SuiteRecord]] = defaultdict(list)
     for path in sorted(folder.glob("*.json")):
         record = read_suite(path)
-        groups[record.suite, record.dtype, record.device.name].append(record)
+        arithmetic = record.settings.precision or ""
+        groups[record.suite, record.dtype, record.device.name, arithmetic].append(record)
     parts = [HEAD, *(section(records) for _, records in sorted(groups.items()))]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
@@ -107,8 +108,9 @@ def section(records: Sequence[SuiteRecord]) -> str:
     record = joined(records, latest=True)
     versions = ", ".join(f"{k} {v}" for k, v in sorted(record.device.versions.items()))
     seconds = f"{record.settings.seconds:.0f} s"
+    dtype = f"{record.dtype} {record.settings.precision or ''}".strip()
     lines = [
-        f"## {record.suite}, {record.dtype}, {record.device.name}", "",
+        f"## {record.suite}, {dtype}, {record.device.name}", "",
         f"{versions}; kopt {record.kopt}; at most {seconds} of search for each problem.", "",
         *summary_lines(summary_of(record)), "", *goal_lines(record), *notes(record),
         *table(record.rows),

@@ -105,6 +105,7 @@ def test_exit_codes(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
         (("kernelbench", "--root", "nowhere"), "no KernelBench/level1 in it"),
         (("table4", "--level", "2"), "--level is KernelBench's"),
         (("table4", "--dtype", "bfloat16"), "is in float16"),
+        (("table4", "--precision", "exact"), "must be one of reference, strict, tf32"),
         (("table4", "--each-workload"), "--each-workload is for a folder of problems"),
         ((".", "--dtype", "float32"), "the problems in . say their own dtypes"),
         ((".", "--level", "1"), "--level is KernelBench's"),

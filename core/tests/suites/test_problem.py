@@ -41,3 +41,16 @@ def test_problems_are_chosen_by_number_in_the_suites_order(made: Any) -> None:
     assert suite.chosen(None) == suite.problems
     with pytest.raises(ConfigError, match=r"no problem 6, 70; it has 1-5"):
         suite.chosen((1, 6, 70))
+
+
+def test_a_suite_is_held_to_another_arithmetic(made: Any) -> None:
+    suite = made.suite(2)
+    assert suite.in_precision(None) is suite
+    (first, second) = suite.in_precision("strict").problems
+    assert first.load().tolerance.precision == second.load().tolerance.precision == "strict"
+    assert [each.load().name for each in (first, second)] == [
+        each.load().name for each in suite.problems
+    ]
+    assert suite.problems[0].load().tolerance.precision == "reference"
+    with pytest.raises(ConfigError, match=r"--precision 'exact': must be one of reference, strict"):
+        suite.in_precision("exact")

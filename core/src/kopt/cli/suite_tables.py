@@ -43,7 +43,8 @@ def show_record(record: SuiteRecord, *, as_json: bool) -> None:
         return
     from rich.markup import escape
 
-    put(f"{escape(record.suite)} in {record.dtype} on {escape(record.device.name)}")
+    held = f" ({record.settings.precision})" if record.settings.precision else ""
+    put(f"{escape(record.suite)} in {record.dtype}{held} on {escape(record.device.name)}")
     put(_rows(record), "", _spreads(summary), "", _fast(summary))
     for line in _words(record, summary):
         put(escape(line))

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -16,6 +16,7 @@ from kopt.cli.options import (
     DeviceName,
     Group,
     MaxTrials,
+    PrecisionName,
     Search,
     Strategies,
     Verb,
@@ -24,6 +25,7 @@ from kopt.cli.options import (
 if TYPE_CHECKING:
     from types import FrameType
 
+    from kopt.model.problem import Precision
     from kopt.suites.beside import Beside
     from kopt.suites.problem import Suite
     from kopt.suites.records import Over, SuiteSettings
@@ -115,6 +117,7 @@ def run(
     level: Level = None,
     ids: Ids = None,
     dtype: Dtype = None,
+    precision: PrecisionName = None,
     each_workload: EachWorkload = False,
     time_per_problem: TimePerProblem = "5m",
     again: Again = None,
@@ -141,7 +144,8 @@ def run(
         "backend": backend, "strategies": strategy, "search": search, "device": device,
         "max_trials": max_trials,
     }  # fmt: skip
-    settings = _settings(given, time_per_problem, option)
+    chosen = _suite(suite, root, level, dtype, each_workload=each_workload).in_precision(precision)
+    settings = _settings(given, time_per_problem, option, precision)
     from kopt.cli.suite_progress import SuiteProgress
     from kopt.cli.suite_tables import show_outcome
     from kopt.suites.beside import Beside
@@ -149,8 +153,8 @@ def run(
     from kopt.suites.problem import parse_ids
     from kopt.suites.runner import run_suite, solve
 
-    chosen = _suite(suite, root, level, dtype, each_workload=each_workload)
-    file = output or runs_dir / f"{chosen.name}-{chosen.dtype}.json"
+    parts = [chosen.name, chosen.dtype, *([precision] if precision else [])]
+    file = output or runs_dir / f"{'-'.join(parts)}.json"
     spread = _gpus(gpus, device)
     jobs = max(jobs, len(spread))
     told = SuiteProgress(alone=jobs == 1)
@@ -198,7 +202,10 @@ def _passing_on(beside: Beside) -> Iterator[None]:
 
 
 def _settings(
-    given: dict[str, object], time_per_problem: str, option: list[str] | None
+    given: dict[str, object],
+    time_per_problem: str,
+    option: list[str] | None,
+    precision: str | None,
 ) -> SuiteSettings:
     """Return what each problem is run with; no kopt.toml is read. Raises ConfigError."""
     from kopt.config import parse_duration, resolve
@@ -215,6 +222,7 @@ def _settings(
         seconds=seconds, trials=told.max_trials, device=told.device, backend=told.backend,
         strategies=told.strategies, search=told.search, verifiers=told.verifiers,
         profilers=told.profilers, judges=told.judges, seed=told.seed, options=told.options,
+        precision=cast("Precision | None", precision),
     )  # fmt: skip
 
 

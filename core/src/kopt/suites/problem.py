@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kopt.errors import ConfigError
-from kopt.model.problem import Problem
+from kopt.model.problem import PRECISIONS, Problem
+from kopt.optimize import with_precision
 
 _RANGE = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
 
@@ -35,6 +37,21 @@ class Suite:
     """Of its inputs and parameters, as ``float32``."""
     problems: tuple[SuiteProblem, ...]
 
+    def in_precision(self, precision: str | None) -> Suite:
+        """Return the suite with a float32 arithmetic in place of its problems' own; None: as it is.
+
+        Raises ConfigError for another than ``reference``, ``strict`` and ``tf32``.
+        """
+        if precision is None:
+            return self
+        if precision not in PRECISIONS:
+            raise ConfigError(f"--precision {precision!r}: must be one of {', '.join(PRECISIONS)}")
+        problems = (
+            replace(each, load=functools.partial(_loaded, each.load, precision))
+            for each in self.problems
+        )
+        return replace(self, problems=tuple(problems))
+
     def chosen(self, numbers: Sequence[int] | None) -> tuple[SuiteProblem, ...]:
         """Return the problems of these numbers, in the suite's order; None: all.
 
@@ -49,6 +66,10 @@ class Suite:
                 f"suite {self.name} has no problem {', '.join(unknown)}; it has {spelled(known)}"
             )
         return tuple(problem for problem in self.problems if problem.id in wanted)
+
+
+def _loaded(load: Callable[[], Problem], precision: str) -> Problem:
+    return with_precision(load(), precision)
 
 
 def by_workload(problem: Problem) -> list[Problem]:

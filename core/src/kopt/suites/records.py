@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError
 from kopt.errors import RunStoreError
 from kopt.model.device import Clocks, Device, DeviceKind
 from kopt.model.measurement import Interval, Measurement
+from kopt.model.problem import Precision
 from kopt.model.record import Record
 from kopt.model.verification import Status
 from kopt.runs.files import finite, write_atomically
@@ -123,6 +124,8 @@ class SuiteSettings(Record):
     """Budget of one problem."""
     trials: int | None = Field(default=None, gt=0)
     device: DeviceKind | None = None
+    precision: Precision | None = None
+    """Of float32 arithmetic, in place of the problems' own."""
     backend: str | None = None
     strategies: tuple[str, ...] | None = None
     search: str | None = None
