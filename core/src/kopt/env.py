@@ -39,6 +39,7 @@ SETTING_VARIABLES: dict[str, str] = {
 
 OTHER_VARIABLES: dict[str, str] = {
     "KOPT_CACHE_DIR": "folder of builds that later runs reuse",
+    "KOPT_CUDA_IPC": "off: copy device memory to candidates instead of sharing it",
 }
 """Variables that are no settings."""
 
@@ -165,6 +166,11 @@ def candidate_environment(
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
     }
+
+
+def may_share_device_memory() -> bool:
+    """Whether device memory may be shared between processes (``KOPT_CUDA_IPC`` is not ``off``)."""
+    return os.environ.get("KOPT_CUDA_IPC", "").strip().lower() != "off"
 
 
 def confined_to() -> tuple[Path, ...]:

@@ -43,6 +43,11 @@ class Recorded:
     def device_time(self, reply: dict[str, Any], wall_ms: float) -> float | None:
         return reply["device_ms"]
 
+    def fetch(self, *inputs: object) -> None:
+        """Its memory is shared."""
+
+    store = fetch
+
     def collect(self, inputs: object) -> str:
         return f"after {self.timed[-1]}"
 

@@ -25,6 +25,15 @@ class Memory(Protocol):
         """Return the address of a CPU tensor's first element."""
         ...
 
+    def copied(self, segment: int) -> tuple[memoryview, str] | None:
+        """Return a segment's bytes on the host and its device, where no driver shares its memory.
+
+        An executable then has memory of its own there, ``fetch(segments: list[int])`` and ``store``
+        to copy it from and to these bytes, which are called before and after calls. None: open it
+        by its handle.
+        """
+        ...
+
     def handle(self, segment: int) -> tuple[object, ...]:
         """Return the CUDA IPC handle of a segment, as announced by the judge."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from kopt.model.device import Device
 from kopt.model.problem import Problem, Signature
@@ -58,6 +58,19 @@ class SharedSegment(Protocol):
 
         ``alive`` says whether that process runs: one that does not has nothing open any more.
         """
+        ...
+
+
+@runtime_checkable
+class CopiedSegment(SharedSegment, Protocol):
+    """Memory that candidate processes cannot map, and have a copy of instead."""
+
+    def push(self) -> None:
+        """Put the judge's content where candidate processes fetch it."""
+        ...
+
+    def pull(self) -> None:
+        """Take what a candidate process stored for the judge's content."""
         ...
 
 

@@ -100,7 +100,7 @@ class CandidateServer:
             "reset": self._reset, "ping": lambda order, fds: {}, "ahead": self._ahead,
             "listing": self._listing, "profiled": self._profiled, "timeline": self._timeline,
             "first-launch": self._first_launch, "start-tracer": self._start_tracer,
-            "settle": self._settle,
+            "settle": self._settle, "fetch": self._exchange, "store": self._exchange,
         }  # fmt: skip
 
     def serve(self) -> None:
@@ -197,6 +197,18 @@ class CandidateServer:
         call = CallSpec.model_validate(order["call"])
         executable = self._executables[order["key"]]
         self._calls[order["call_id"]] = (order["key"], executable.bind(call, self._memory))
+        return {}
+
+    def _exchange(self, order: Reply, fds: list[int]) -> Reply:
+        """Copy memory that no driver shares, from the judge (``fetch``) or to it (``store``)."""
+        exchange = getattr(self._executables[order["key"]], order["op"], None)
+        if exchange is None:
+            raise CandidateError(
+                Status.UNSUPPORTED,
+                "the driver shares no device memory between processes here, and this backend's "
+                "executables have no fetch and store to copy it",
+            )
+        exchange(order["segments"])
         return {}
 
     def _run(self, order: Reply, fds: list[int]) -> Reply:

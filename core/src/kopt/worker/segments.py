@@ -138,6 +138,7 @@ class MappedMemory:
         self.private = False
         self._maps: dict[int, mmap.mmap] = {}
         self._handles: dict[int, tuple[object, ...]] = {}
+        self._copied: dict[int, tuple[mmap.mmap, str]] = {}
 
     def attach(self, announcement: dict[str, Any], fds: list[int]) -> None:
         """Map a segment that the judge announced."""
@@ -146,13 +147,18 @@ class MappedMemory:
             os.close(fds[0])
             _forbid(mapped, announcement.get("guards", ()))
             self._maps[announcement["id"]] = mapped
+        elif announcement["kind"] == "copied":
+            mapped = mmap.mmap(fds[0], announcement["nbytes"])
+            os.close(fds[0])
+            self._copied[announcement["id"]] = mapped, announcement["device"]
         else:
             self._handles[announcement["id"]] = tuple(announcement["handle"])
 
     def detach(self, segment: int) -> None:
         """Forget a segment."""
         self._handles.pop(segment, None)
-        mapped = self._maps.pop(segment, None)
+        copied, _ = self._copied.pop(segment, (None, ""))
+        mapped = self._maps.pop(segment, copied)
         if mapped is not None:
             with contextlib.suppress(BufferError):  # still viewed by a candidate's tensor
                 mapped.close()
@@ -169,6 +175,11 @@ class MappedMemory:
     def address(self, ref: TensorRef) -> int:
         """Return the address of a CPU tensor's first element."""
         return _address(self._maps[ref.segment]) + ref.offset
+
+    def copied(self, segment: int) -> tuple[memoryview, str] | None:
+        """Return a segment's bytes on the host and its device, where this process has a copy of it."""
+        mapped, device = self._copied.get(segment, (None, ""))
+        return None if mapped is None else (memoryview(mapped), device)
 
     def handle(self, segment: int) -> tuple[object, ...]:
         """Return the CUDA IPC handle of a segment."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from kopt.model.evaluation import Build
 from kopt.model.origin import Origin
 from kopt.model.probe import Timeline
 from kopt.model.problem import Problem
-from kopt.model.reference import InputSet, Reference
+from kopt.model.reference import CopiedSegment, InputSet, Reference
 from kopt.model.sanitizer import SANITIZER_SECONDS, SanitizerReport
 from kopt.model.values import CallClaim, CallSpec
 from kopt.stages.measuring import BlockTime
@@ -110,6 +110,28 @@ class ProcessTrial:
             self._bound[id(inputs)] = inputs, call_id
         return self._bound[id(inputs)][1]
 
+    def fetch(self, *inputs: InputSet) -> None:
+        """Have the process take the content of memory that it has a copy of."""
+        if segments := _copied(inputs):
+            for segment in segments:
+                segment.push()
+            self.order("fetch", key=self.candidate.id, segments=[s.id for s in segments])
+
+    def store(self, *inputs: InputSet) -> None:
+        """Take the content of memory that the process has a copy of."""
+        if segments := _copied(inputs):
+            self.order("store", key=self.candidate.id, segments=[s.id for s in segments])
+            for segment in segments:
+                segment.pull()
+
+    @contextmanager
+    def _exchanged(self, inputs: InputSet) -> Iterator[int]:
+        """Bind inputs and yield the call's id; content that is copied goes there and back."""
+        call_id = self.bind(inputs)
+        self.fetch(inputs)
+        yield call_id
+        self.store(inputs)
+
     def release(self, inputs: InputSet) -> None:
         """Have the process forget inputs, so that their memory can be given back."""
         _, call_id = self._bound.pop(id(inputs), (inputs, 0))
@@ -133,14 +155,15 @@ class ProcessTrial:
 
     def first_launch(self, inputs: InputSet, locks: Path) -> None:
         """Launch what compiles at its first call; it takes the device's lock itself, in turns."""
-        self.order("first-launch", call_id=self.bind(inputs), locks=str(locks))
+        with self._exchanged(inputs) as call_id:
+            self.order("first-launch", call_id=call_id, locks=str(locks))
 
     def run(self, inputs: InputSet, launches: int = 1) -> CallClaim:
         """Launch, wait, and have the results put into ``inputs.outputs``."""
         self._make_way()
         start = time.perf_counter()
-        call_id = self.bind(inputs)
-        reply = self.order("run", call_id=call_id, launches=launches)
+        with self._exchanged(inputs) as call_id:
+            reply = self.order("run", call_id=call_id, launches=launches)
         if self.setup_ms is None:
             self.setup_ms = (time.perf_counter() - start) * 1e3
         self.build = self._process.claim("run", reply, "build", Build)
@@ -149,12 +172,14 @@ class ProcessTrial:
     def in_a_row(self, *inputs: InputSet) -> list[CallClaim]:
         """Launch on each, and only then put the results of all into their outputs."""
         calls = [self.bind(each) for each in inputs]
+        self.fetch(*inputs)
         self.order("time", calls=calls, launches=len(calls), device_clock=False)
         return [self.collect(each) for each in inputs]
 
     def collect(self, inputs: InputSet) -> CallClaim:
         """Have what the last timed launch gave put into ``inputs.outputs``."""
         reply = self.order("collect", call_id=self.bind(inputs))
+        self.store(inputs)
         return self._process.claim("collect", reply, "claim", CallClaim)
 
     def start_tracer(self) -> None:
@@ -163,22 +188,25 @@ class ProcessTrial:
 
     def origin(self, inputs: InputSet) -> Origin | None:
         """Run once under observation; None where the backend cannot tell what a call uses."""
-        call_id, seconds = self.bind(inputs), self._run_seconds + _OBSERVING_SECONDS
+        seconds = self._run_seconds + _OBSERVING_SECONDS
         with self._resting():
             self.start_tracer()
-        reply = self._process.order("origin", seconds, call_id=call_id)
+        with self._exchanged(inputs) as call_id:
+            reply = self._process.order("origin", seconds, call_id=call_id)
         if reply.get("origin", ...) is None:
             return None
         return self._process.claim("origin", reply, "origin", Origin)
 
     def profiled(self, inputs: InputSet, calls: int) -> None:
         """Call once, then ``calls`` times between the start and the stop of CUDA's profiler."""
-        self.order("profiled", call_id=self.bind(inputs), calls=calls)
+        with self._exchanged(inputs) as call_id:
+            self.order("profiled", call_id=call_id, calls=calls)
 
     def timeline(self, inputs: InputSet, calls: int) -> Timeline | None:
         """Trace warm calls; None where the backend cannot."""
-        call_id, seconds = self.bind(inputs), self._run_seconds + _OBSERVING_SECONDS
-        reply = self._process.order("timeline", seconds, call_id=call_id, calls=calls)
+        seconds = self._run_seconds + _OBSERVING_SECONDS
+        with self._exchanged(inputs) as call_id:
+            reply = self._process.order("timeline", seconds, call_id=call_id, calls=calls)
         if reply.get("timeline", ...) is None:
             return None
         return self._process.claim("timeline", reply, "timeline", Timeline)
@@ -187,8 +215,9 @@ class ProcessTrial:
         """Run one call under a sanitizer; None where neither device nor backend has one."""
         if self._instrumented is not None:
             return self._instrumented(self.candidate, inputs)
-        call_id, seconds = self.bind(inputs), self._run_seconds + SANITIZER_SECONDS
-        reply = self._process.order("sanitize", seconds, key=self.candidate.id, call_id=call_id)
+        seconds = self._run_seconds + SANITIZER_SECONDS
+        with self._exchanged(inputs) as call_id:
+            reply = self._process.order("sanitize", seconds, key=self.candidate.id, call_id=call_id)
         if reply.get("report", ...) is None:
             return None
         return self._process.claim("sanitize", reply, "report", SanitizerReport)
@@ -217,6 +246,7 @@ class TimedTrial:
         self._inputs = inputs
         self._large = large
         self._calls = [trial.bind(each) for each in inputs]
+        trial.fetch(*inputs)
         self._device_clock = trial.reference.device.kind == "cuda"
         self._in_place = bool(trial.problem.mutates)
         self._turn = 0
@@ -250,6 +280,7 @@ class TimedTrial:
     ) -> tuple[float, float | None]:
         if self._in_place:
             self._inputs[self._turn].restore()
+            self._trial.fetch(self._inputs[self._turn])
         return self._order_ms(launches, device_clock=device_clock, warm=warm)
 
     def traced_ms(self) -> float | None:
@@ -299,8 +330,11 @@ class TimedTrial:
             self._turn, launches = place, 1
         else:
             launches = ending_elsewhere(launches, len(self._inputs), place)
+        self._trial.fetch(inputs)
         self._order_ms(launches, device_clock=self._device_clock and not by_judge)
-        return self._trial.collect(inputs)
+        claim = self._trial.collect(inputs)
+        self._trial.store(*(each for each in self._inputs if each is not inputs))
+        return claim
 
     def _order_ms(
         self, launches: int, *, device_clock: bool, warm: bool = False
@@ -313,6 +347,11 @@ class TimedTrial:
         )
         wall_ms = (time.perf_counter() - start) * 1e3
         return wall_ms, self._trial.device_time(reply, wall_ms) if device_clock else None
+
+
+def _copied(inputs: Sequence[InputSet]) -> list[CopiedSegment]:
+    segments = (segment for each in inputs for segment in each.segments)
+    return [segment for segment in segments if isinstance(segment, CopiedSegment)]
 
 
 def ending_elsewhere(launches: int, sets: int, place: int) -> int:

@@ -53,7 +53,7 @@ def test_counts_that_are_put_away_are_no_loss(counts):
     loan.write_off()
 
 
-def test_a_system_that_shares_no_device_memory_is_told_what_it_lacks():
+def test_a_driver_that_shares_no_memory_any_more_is_told_of():
     class Unshared:
         def untyped_storage(self):
             return self
@@ -64,7 +64,7 @@ def test_a_system_that_shares_no_device_memory_is_told_what_it_lacks():
     segment = cuda_segments.CudaSegment.__new__(cuda_segments.CudaSegment)
     segment.bytes = Unshared()
     with pytest.raises(
-        DeviceError, match=r"operation not supported\).*CUDA IPC.*--device cpu"
+        DeviceError, match=r"operation not supported\).*KOPT_CUDA_IPC=off.*--device cpu"
     ) as caught:
         segment.announcement(lambda: True)
     assert "might be" not in str(caught.value)

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 FIRST_ID = 1 << 40
 """Of segments in device memory; those in a CPU's have smaller ones."""
 _ids = itertools.count(FIRST_ID)
+
+
+def next_id() -> int:
+    """Return the id of another segment in device memory."""
+    return next(_ids)
+
+
 _COUNTS = Path("/dev/shm")
 """Where the system puts the shared memory that PyTorch counts in."""
 _HEADER = 64
@@ -58,9 +65,8 @@ class Loan:
 
 
 _NOT_SHARED = (
-    "the driver shares no device memory between processes here ({}), and kopt never gives a candidate "
-    "the judge's process; unset PYTORCH_CUDA_ALLOC_CONF if it is set, or use a machine whose driver "
-    "has CUDA IPC, or --device cpu"
+    "the driver no longer shares device memory between processes ({}); set KOPT_CUDA_IPC=off, and it "
+    "is copied by way of the host, or use --device cpu"
 )
 _owed: list[Loan] = []
 """Loans of closed segments that had not been given back when they were last looked at."""
@@ -83,7 +89,7 @@ class CudaSegment:
 
     def __init__(self, nbytes: int) -> None:
         write_off_lost()
-        self.id = next(_ids)
+        self.id = next_id()
         self.nbytes = nbytes
         self.bytes = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
         self._loans: list[Loan] = []
@@ -137,9 +143,9 @@ class Opened:
 _opened: WeakValueDictionary[int, Opened] = WeakValueDictionary()
 
 
-def open_segment(segment: int, handle: Callable[[int], tuple[object, ...]]) -> Opened:
+def open_segment(segment: int, handle: tuple[object, ...]) -> Opened:
     """Return a segment that was announced to this process, opened once for all who ask."""
     found = _opened.get(segment)
     if found is None:
-        found = _opened[segment] = Opened(handle(segment))
+        found = _opened[segment] = Opened(handle)
     return found

@@ -78,6 +78,17 @@ class PythonExecutable:
         if self._opened is not None:
             self._opened.close(segments)
 
+    def fetch(self, segments: list[int]) -> None:
+        """Take the judge's content of memory that this process has a copy of."""
+        if self._opened is not None:
+            self._opened.fetch(segments)
+
+    def store(self, segments: list[int]) -> None:
+        """Hand the content of such memory over, once the device has finished."""
+        if self._opened is not None:
+            self.synchronize()
+            self._opened.store(segments)
+
     def trim(self) -> None:
         """Give cached device memory back, for the benefit of other processes."""
         if _on_gpu():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kopt.model.reference import Layout
     from kopt.model.values import Value
     from kopt.worker.segments import Segment
+    from kopt_torch.copied_segments import CopiedSegment
     from kopt_torch.cuda_segments import CudaSegment
     from kopt_torch.drawing import Draw
 
@@ -139,7 +140,7 @@ class TorchInputs:
         return returned + [(name, self._shared[name].tensor) for name in self._mutates]
 
     @property
-    def segments(self) -> list[Segment | CudaSegment]:
+    def segments(self) -> list[Segment | CudaSegment | CopiedSegment]:
         """Every shared segment."""
         return [shared.segment for shared in [*self._shared.values(), *self._outputs]]
 

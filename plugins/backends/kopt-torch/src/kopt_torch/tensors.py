@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kopt.worker.segments import GUARD_BYTES, ITEM_BYTES, Layout, Segment
+from kopt_torch.copied_segments import CopiedSegment, Copy, device_segment
 from kopt_torch.cuda_segments import FIRST_ID, CudaSegment, Opened, open_segment
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ class SharedTensor:
         self._item = ITEM_BYTES[NAMES[dtype]]
         self.nbytes = place.elements * self._item
         if device == "cuda":
-            self.segment: Segment | CudaSegment = CudaSegment(self.nbytes + 2 * GUARD_BYTES)
+            self.segment: Segment | CudaSegment | CopiedSegment = device_segment(
+                self.nbytes + 2 * GUARD_BYTES
+            )
             self.bytes = self.segment.bytes
             self._start = GUARD_BYTES
         else:
@@ -151,7 +154,7 @@ class OpenTensors:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._opened: dict[int, Opened] = {}
+        self._opened: dict[int, Opened | Copy] = {}
         self._copies: dict[TensorRef, torch.Tensor] = {}
 
     def open(self, ref: TensorRef) -> torch.Tensor:
@@ -180,5 +183,22 @@ class OpenTensors:
 
     def _cuda_bytes(self, segment: int) -> torch.Tensor:
         if segment not in self._opened:
-            self._opened[segment] = open_segment(segment, self._memory.handle)
+            copied = self._memory.copied(segment)
+            self._opened[segment] = (
+                Copy(*copied) if copied else open_segment(segment, self._memory.handle(segment))
+            )
         return self._opened[segment].bytes
+
+    def fetch(self, segments: list[int]) -> None:
+        """Take the judge's content of segments that are copies."""
+        for copy in self._copied(segments):
+            copy.fetch()
+
+    def store(self, segments: list[int]) -> None:
+        """Hand the content of segments that are copies over."""
+        for copy in self._copied(segments):
+            copy.store()
+
+    def _copied(self, segments: list[int]) -> Iterator[Copy]:
+        found = (self._opened.get(segment) for segment in segments)
+        return (each for each in found if isinstance(each, Copy))
