@@ -1,12 +1,14 @@
 """Every kernel that kopt-starters proposes for a level of KernelBench, beside eager PyTorch.
 
 python benchmarks/starters_sweep.py --root KernelBench --level 1 --dtype float32 \
-    -o benchmarks/results/NAME.json [--ids 1-20] [--processes 12]
+    -o benchmarks/results/NAME.json [--ids 1-20] [--processes 12] [--knobs 20]
 
 A look at all kernels of a level in about a minute, on a GPU: each at its default knobs, with its
 error and a median of CUDA events (the L2 cache is overwritten before each call). Errors are root
 mean squares over that of the result without TF32; eager PyTorch has one too. It is no verdict:
-nothing is verified, tuned or timed by kopt's rules. KernelBench is not part of this repository:
+nothing is verified, tuned or timed by kopt's rules. With --knobs each kernel gets so many seconds to
+try its knobs, one at a time from the best so far, also half and twice as far as their choices go: that
+shows which defaults and choices are off. KernelBench is not part of this repository:
 clone ScalingIntelligence/KernelBench and give its folder.
 """
 
@@ -23,10 +25,11 @@ import platform
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _STRUCTURES = 8
 _MOST_CALLS = 20
@@ -43,6 +46,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--ids", help="as 1-20,33")
     parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--knobs", type=float, default=0.0, help="seconds for each kernel's knobs")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     from kopt.suites.kernelbench import kernelbench_suite
@@ -50,7 +54,10 @@ def main() -> None:
 
     suite = kernelbench_suite(given.root, given.level, given.dtype)
     chosen = suite.chosen(parse_ids(given.ids) if given.ids else None)
-    jobs = [(given.root, given.level, given.dtype, int(problem.id)) for problem in chosen]
+    jobs = [
+        Job(given.root, given.level, given.dtype, int(problem.id), given.knobs)
+        for problem in chosen
+    ]
     rows: list[dict[str, Any]] = []
     with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
         for row in pool.imap_unordered(_look, jobs):
@@ -78,24 +85,35 @@ def _tell(row: dict[str, Any]) -> None:
     for found in row["candidates"]:
         said = f"{found['ms']:.4f} ms, error {found['error']:.2g}" if "ms" in found else "failed"
         print(f"    {said}  {found['idea']}", flush=True)
+        for values, ms in sorted(found.get("tried", []), key=lambda pair: float(pair[1]))[:3]:
+            print(f"        {ms:.4f} ms  {values}", flush=True)
 
 
-def _look(job: tuple[Path, int, str, int]) -> dict[str, Any]:
+class Job(NamedTuple):
+    """One problem to look at."""
+
+    root: Path
+    level: int
+    dtype: str
+    number: int
+    knobs: float
+
+
+def _look(job: Job) -> dict[str, Any]:
     """Look at one problem; whatever fails is in the row."""
     from kopt.suites.kernelbench import kernelbench_suite
 
-    root, level, dtype, number = job
-    (chosen,) = kernelbench_suite(root, level, dtype).chosen([number])
+    (chosen,) = kernelbench_suite(job.root, job.level, job.dtype).chosen([job.number])
     row: dict[str, Any] = {"problem": chosen.name, "candidates": []}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            _compare(chosen.load(), dtype, Path(folder), row)
+            _compare(chosen.load(), job, Path(folder), row)
         except Exception as error:  # noqa: BLE001 - a problem's code may raise anything; it is recorded
             row["failed"] = f"{type(error).__name__}: {error}"[:300]
     return row
 
 
-def _compare(problem: Any, dtype: str, folder: Path, row: dict[str, Any]) -> None:
+def _compare(problem: Any, job: Job, folder: Path, row: dict[str, Any]) -> None:
     from kopt.model.device import Target
     from kopt_starters import Starters
     from kopt_torch.machine import find_device
@@ -107,13 +125,14 @@ def _compare(problem: Any, dtype: str, folder: Path, row: dict[str, Any]) -> Non
     candidates = list(starters.kopt_propose(problem, signature, target, None))
     entries = [_entry(each, folder / f"kernel_{n}.py") for n, each in enumerate(candidates)]
     for candidate, entry in zip(candidates, entries, strict=True):
-        with contextlib.suppress(Exception):  # it fails again, and is recorded, when it runs
-            _compile(candidate, entry, signature.first)
+        for values in (candidate.chosen, *(_neighbours(candidate, {}) if job.knobs else [])):
+            with contextlib.suppress(Exception):  # it fails again, and is recorded, when it runs
+                _compile(values, entry, signature.first)
     module = _module(problem.reference.source, folder / "reference.py")
     lock = Path(tempfile.gettempdir()) / "kopt-starters-sweep.lock"
     with lock.open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        _on_device(module, dtype, signature.first, candidates, entries, row)
+        _on_device(module, job, signature.first, candidates, entries, row)
 
 
 def _module(source: str, path: Path) -> Any:
@@ -131,7 +150,19 @@ def _entry(candidate: Any, path: Path) -> Callable[..., Any]:
     return entry
 
 
-def _compile(candidate: Any, entry: Callable[..., Any], workload: Any) -> None:
+def _neighbours(candidate: Any, best: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield values with one knob other than in ``best``, which are the defaults unless given."""
+    best = {**candidate.chosen, **best}
+    for name, knob in candidate.knobs.items():
+        choices = list(knob.choices)
+        if all(isinstance(each, int) for each in choices) and min(choices) > 0:
+            choices += [max(1, min(choices) // 2), 2 * max(choices)]
+        for value in dict.fromkeys(choices):
+            if value != best[name]:
+                yield {**best, name: value}
+
+
+def _compile(values: dict[str, Any], entry: Callable[..., Any], workload: Any) -> None:
     """Compile what a call launches, from shapes alone."""
     import torch
 
@@ -145,7 +176,7 @@ def _compile(candidate: Any, entry: Callable[..., Any], workload: Any) -> None:
     ]  # fmt: skip
 
     def step() -> Any:
-        return entry(*arguments, **candidate.chosen)
+        return entry(*arguments, **values)
 
     major, minor = torch.cuda.get_device_capability()
     compile_ahead(lambda call, opened: step, None, named(f"sm_{major}{minor}"), {})  # type: ignore[arg-type]
@@ -153,7 +184,7 @@ def _compile(candidate: Any, entry: Callable[..., Any], workload: Any) -> None:
 
 def _on_device(
     module: Any,
-    dtype: str,
+    job: Job,
     workload: Any,
     candidates: list[Any],
     entries: list[Callable[..., Any]],
@@ -163,7 +194,7 @@ def _on_device(
 
     torch.manual_seed(0)
     with torch.no_grad(), torch.device("cuda"):
-        kind = getattr(torch, dtype)
+        kind = getattr(torch, job.dtype)
         model = module.Model(*module.get_init_inputs()).cuda().to(kind).eval()
         inputs = [_moved(value, kind) for value in module.get_inputs()]
         state = dict(model.state_dict())
@@ -182,12 +213,38 @@ def _on_device(
             try:
                 result = entry(*arguments, **candidate.chosen)
                 found["error"] = _error(result, strict)
-                found["ms"] = _median_ms(
-                    lambda e=entry, c=candidate: e(*arguments, **c.chosen),  # type: ignore[misc]
-                    scratch,
-                )
+                del result
+                found["ms"] = _median_ms(partial(entry, *arguments, **candidate.chosen), scratch)
+                if job.knobs:
+                    found["tried"] = _tried(candidate, entry, arguments, found["ms"], scratch, job)
             except Exception:  # noqa: BLE001 - a kernel that fails is a row as well
                 found["failed"] = traceback.format_exc()[-300:]
+
+
+def _tried(
+    candidate: Any,
+    entry: Callable[..., Any],
+    arguments: list[Any],
+    ms: float,
+    scratch: Any,
+    job: Job,
+) -> list[tuple[dict[str, Any], float]]:
+    """Return values of knobs with their times, of a walk from the defaults to what is faster."""
+    until, best, found = time.monotonic() + job.knobs, dict(candidate.chosen), {}
+    found[json.dumps(best)] = ms
+    while True:
+        start = best
+        for values in _neighbours(candidate, start):
+            key = json.dumps(values)
+            if key in found or time.monotonic() > until:
+                continue
+            found[key] = float("inf")
+            with contextlib.suppress(Exception):  # it does not fit, or is for other shapes
+                found[key] = _median_ms(partial(entry, *arguments, **values), scratch)
+            if found[key] < ms:
+                best, ms = values, found[key]
+        if best is start or time.monotonic() > until:
+            return [(json.loads(key), each) for key, each in found.items() if each < float("inf")]
 
 
 def _moved(value: Any, kind: Any) -> Any:
