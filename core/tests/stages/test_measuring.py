@@ -258,6 +258,15 @@ def test_a_single_block_without_time_is_enough():
         measure(subject, {"eager": Clock(1.0)})
 
 
+def test_a_baseline_is_calibrated_once_more_before_it_is_refused():
+    """A machine that stood still three times in a row had one launch fill a block."""
+    stalls = (2, 3, 4)
+    subject = Clock(lambda number: 20.0 if number in stalls else 0.0 if number < 14 else 1.0)
+    assert measure(subject, {"eager": Clock(1.0)}, ours=True).latency_ms == pytest.approx(1.0)
+    with pytest.raises(CandidateError, match="no time at all"):
+        measure(Clock(0.0), {"eager": Clock(1.0)}, Plan("test", 9, 12.0, hopeless=0.5))
+
+
 def test_a_device_time_that_the_wall_contradicts_is_not_credible():
     with pytest.raises(CandidateError, match="by the device's clock") as caught:
         measure(Clock(1.0, device=0.1), {"eager": Clock(1.0, device=1.0)})

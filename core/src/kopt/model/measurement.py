@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field, model_validator
 
 from kopt.model.record import Record
@@ -78,3 +80,20 @@ class Measurement(Record):
     def beats(self, baseline: str) -> bool:
         """Whether the interval against ``baseline`` lies above 1 by more than the noise."""
         return self.speedup[baseline].low > 1.0 + self.noise
+
+
+def fastest_of(measured: Mapping[str, Measurement]) -> str:
+    """Return the name of the fastest baseline; empty where there is none.
+
+    By the ratios of pairs where all were timed beside the same one: a device's speed drifts from
+    one block to the next, and times drift with it, by more than what two baselines may differ in.
+    """
+    beside = {next(iter(each.speedup), "") for each in measured.values()}
+    if len(beside) == 1 and (common := beside.pop()) in measured:
+        ratios = {
+            name: 1.0 if name == common else each.speedup[common].median
+            for name, each in measured.items()
+        }
+    else:
+        ratios = {name: 1.0 / each.latency_ms for name, each in measured.items()}
+    return max(sorted(measured), key=lambda name: ratios[name], default="")

@@ -11,7 +11,7 @@ from kopt.model.budget import Budget, Spend
 from kopt.model.candidate import Candidate
 from kopt.model.device import Device
 from kopt.model.evaluation import Evaluation
-from kopt.model.measurement import Measurement
+from kopt.model.measurement import Measurement, fastest_of
 from kopt.model.problem import Problem
 from kopt.model.record import Record
 
@@ -88,8 +88,7 @@ class Run(Record):
         """
         if self.status == "improved":
             return "best"
-        times = {name: measured.latency_ms for name, measured in self.baselines.items()}
-        return min(times, key=lambda name: times[name], default="")
+        return fastest_of(self.baselines)
 
     @property
     def best_candidate(self) -> Candidate | None:

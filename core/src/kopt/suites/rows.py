@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from kopt.model.measurement import Interval
+from kopt.model.measurement import Interval, fastest_of
 from kopt.model.work import bound_ms, work_of
 from kopt.suites.records import Chosen, Over, Row
 
@@ -89,7 +89,7 @@ def _compared(
         times["kopt"], over = measurement.latency_ms, dict(measurement.speedup)
         best = min(over, key=lambda name: over[name].median)
     elif times:
-        best = min(times, key=lambda name: times[name])
+        best = fastest_of(run.baselines)
         over = {name: _between(run.baselines, best, name) for name in times}
         times["kopt"] = times[best]
     else:

@@ -11,7 +11,7 @@ from kopt.evaluator import Baseline
 from kopt.hooks import Hooks
 from kopt.model.candidate import Candidate
 from kopt.model.evaluation import Evaluation
-from kopt.model.measurement import Measurement
+from kopt.model.measurement import Measurement, fastest_of
 from kopt.model.verification import Status
 from kopt.stages import measuring
 from kopt.stages.measuring import BlockTime, Plan, Subject
@@ -61,7 +61,7 @@ class BaselineBench:
         self._processes: dict[bool, CandidateProcess] = {}
         self._trials: dict[str, ProcessTrial] = {}
         self._subjects: dict[tuple[str, str], Subject] = {}
-        self._latency: dict[str, float] = {}
+        self._timed: dict[str, Measurement] = {}
         self.noise = 0.0
 
     @property
@@ -72,9 +72,9 @@ class BaselineBench:
     @property
     def fastest(self) -> str:
         """The fastest correct baseline: the one that a search is measured against."""
-        if self._given_fastest in self._latency:
+        if self._given_fastest in self._timed:
             return str(self._given_fastest)
-        return min(self._latency, key=lambda name: (self._latency[name], name))
+        return fastest_of(self._timed)
 
     def admit(self, hooks: Hooks) -> tuple[dict[str, Evaluation], dict[str, str]]:
         """Build and verify every baseline that the backends name; return those, and failures."""
@@ -103,7 +103,7 @@ class BaselineBench:
     def time(self, verified: dict[str, Evaluation]) -> list[Baseline]:
         """Time the baselines, and the fastest against itself (the device is the caller's)."""
         measured = {name: self._time(name) for name in verified}
-        self._latency = {name: m.latency_ms for name, m in measured.items()}
+        self._timed = measured
         self.noise = self._against_itself()
         self.trim()
         return [self._baseline(verified[name], measured[name]) for name in verified]
