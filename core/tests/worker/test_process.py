@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -19,6 +21,7 @@ from kopt.testing.plain_problem import candidate as plain
 from kopt.testing.plain_problem import right
 from kopt.testing.plain_verifier import PlainVerifier
 from kopt.testing.processes import eventually
+from kopt.worker import family
 from kopt.worker.pool import ProcessRecipe
 from kopt.worker.process import CandidateProcess
 from kopt.worker.trial import ProcessTrial
@@ -260,6 +263,30 @@ def test_one_that_died_in_an_order_that_was_begun_says_so_from_then_on(
         process.finish(5.0)
     with pytest.raises(CandidateError, match="SIGKILL during 'load'"):
         process.order("ping", 5.0)
+
+
+def test_the_judge_does_not_end_while_another_thread_removes_a_home(
+    recipe: ProcessRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home stayed behind where a judge ended while a process was being killed."""
+    process = recipe.start()
+    begun, remove = threading.Event(), shutil.rmtree
+
+    def slowly(home: Path, **more: bool) -> None:
+        begun.set()
+        time.sleep(0.3)
+        remove(home, **more)
+
+    monkeypatch.setattr(shutil, "rmtree", slowly)
+    monkeypatch.setattr(family, "_closed", False)  # as it was, afterwards
+    monkeypatch.setattr(family, "living", {})  # other tests' live on
+    killing = threading.Thread(target=process.kill)
+    killing.start()
+    assert begun.wait(20.0)
+    assert process.home.exists()
+    family.close()
+    assert not process.home.exists()
+    killing.join()
 
 
 def test_no_secret_reaches_it(recipe: ProcessRecipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import psutil
 
@@ -18,6 +18,10 @@ living: dict[int, Callable[[], None]] = {}
 births = threading.Lock()
 """Held while a child is started or orphans are looked for."""
 _closed = False
+_endings = threading.Condition()
+_under_way = 0
+_MOST_SECONDS = 5.0
+"""How long the judge's end waits for processes that another thread is ending."""
 _MOST_ROUNDS = 50
 """A candidate may start processes faster than they are found; each round kills a generation."""
 
@@ -41,6 +45,20 @@ def kill_all(processes: list[psutil.Process]) -> bool:
     if processes:
         psutil.wait_procs(processes, timeout=2.0)
     return bool(processes)
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """End a process and remove its files inside it: the judge does not end in between."""
+    global _under_way
+    with _endings:
+        _under_way += 1
+    try:
+        yield
+    finally:
+        with _endings:
+            _under_way -= 1
+            _endings.notify_all()
 
 
 def end(pid: int) -> None:
@@ -76,6 +94,8 @@ def close() -> None:
     with births:
         _closed = True
     end_all()
+    with _endings:
+        _endings.wait_for(lambda: not _under_way, _MOST_SECONDS)
 
 
 def ensure_open() -> None:

@@ -151,14 +151,15 @@ class Forker:
 
     def kill(self) -> None:
         """End the server; what it forked lives on."""
-        if self._killed:
-            return
-        self._killed = True
-        # Without the lock: a thread that waits for the server to load holds it.
-        self._obstacle = self._obstacle or "it was ended"
-        family.end(self._process.pid)
-        self._process.wait()
-        family.living.pop(self._process.pid, None)
-        self._channel.close()
-        self._log.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        with family.ending():
+            if self._killed:
+                return
+            self._killed = True
+            # Without the lock: a thread that waits for the server to load holds it.
+            self._obstacle = self._obstacle or "it was ended"
+            family.end(self._process.pid)
+            self._process.wait()
+            family.living.pop(self._process.pid, None)
+            self._channel.close()
+            self._log.close()
+            shutil.rmtree(self._home, ignore_errors=True)

@@ -251,16 +251,17 @@ class CandidateProcess:
 
     def kill(self) -> None:
         """Kill the process, its group and every descendant, and remove its home."""
-        if self._killed:
-            return  # its number may be another process's by now
-        self._killed = True
-        family.end(self._process.pid)
-        self._process.wait()
-        family.living.pop(self._process.pid, None)
-        family.reap_orphans()
-        self._channel.close()
-        self._log.close()
-        shutil.rmtree(self.home, ignore_errors=True)
+        with family.ending():
+            if self._killed:
+                return  # its number may be another process's by now
+            self._killed = True
+            family.end(self._process.pid)
+            self._process.wait()
+            family.living.pop(self._process.pid, None)
+            family.reap_orphans()
+            self._channel.close()
+            self._log.close()
+            shutil.rmtree(self.home, ignore_errors=True)
 
 
 def _pidfd(pid: int) -> int | None:
