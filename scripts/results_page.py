@@ -23,6 +23,9 @@ _LONGEST = 150
 """Characters of a reason that stand in a table."""
 
 
+_FIVE_MINUTES = 300.0
+
+
 class Goal(NamedTuple):
     """What a suite is to reach."""
 
@@ -59,10 +62,9 @@ NOT_SLOWER = Goal(
 )  # fmt: skip
 QUICK = Goal(
     "answered within five minutes", 100,
-    lambda record, _: sum(row.seconds <= _MINUTES for row in record.rows),
-    lambda row: row.seconds > _MINUTES,
+    lambda record, _: sum(row.seconds <= _FIVE_MINUTES for row in record.rows),
+    lambda row: row.seconds > _FIVE_MINUTES,
 )  # fmt: skip
-_MINUTES = 300.0
 GOALS = {
     "kernelbench-level1": (
         VERIFIED, FASTER, _ratio("torch.compile", 2.0), _ratio("best", 1.5), NOT_SLOWER, QUICK,
@@ -173,7 +175,8 @@ def goal_lines(record: SuiteRecord) -> Iterator[str]:
 
 def notes(record: SuiteRecord) -> Iterator[str]:
     """Yield what is written by hand beside the records: what was tried where a goal is missed."""
-    path = NOTES / f"{record.suite}-{record.dtype}.md"
+    parts = (record.suite, record.dtype, record.settings.precision or "", record.device.name)
+    path = NOTES / f"{'-'.join(part for part in parts if part).lower().replace(' ', '-')}.md"
     if path.exists():
         yield from (path.read_text(encoding="utf-8").strip(), "")
 

@@ -154,6 +154,19 @@ def test_a_process_with_that_environment_can_work(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[0] == str(tmp_path / "tmp")
 
 
+@pytest.mark.parametrize(
+    ("given", "may"), [("", True), ("on", True), ("off", False), ("OFF", False)]
+)
+def test_device_memory_is_shared_unless_somebody_says_no(
+    monkeypatch: pytest.MonkeyPatch, given: str, may: bool
+) -> None:
+    monkeypatch.setenv("KOPT_CUDA_IPC", given)
+    assert env.may_share_device_memory() is may
+    monkeypatch.setenv("KOPT_CUDA_IPC", "0")
+    with pytest.raises(ConfigError, match="KOPT_CUDA_IPC: '0' is neither on nor off; set one"):
+        env.may_share_device_memory()
+
+
 def test_the_page_lists_every_variable() -> None:
     page = (REPOSITORY / "docs" / "reference" / "environment.md").read_text()
     listed = set(re.findall(r"^\| `(KOPT_\w+)`", page, re.MULTILINE))

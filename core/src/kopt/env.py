@@ -169,8 +169,16 @@ def candidate_environment(
 
 
 def may_share_device_memory() -> bool:
-    """Whether device memory may be shared between processes (``KOPT_CUDA_IPC`` is not ``off``)."""
-    return os.environ.get("KOPT_CUDA_IPC", "").strip().lower() != "off"
+    """Whether device memory may be shared between processes: unless ``KOPT_CUDA_IPC`` is ``off``.
+
+    Raises ConfigError for another value than ``on`` and ``off``.
+    """
+    given = os.environ.get("KOPT_CUDA_IPC", "").strip().lower() or "on"
+    if given not in ("on", "off"):
+        raise ConfigError(
+            f"KOPT_CUDA_IPC: {given!r} is neither on nor off; set one of them, or unset it"
+        )
+    return given == "on"
 
 
 def confined_to() -> tuple[Path, ...]:

@@ -246,6 +246,17 @@ def test_a_fault_of_kopt_is_not_the_candidates(process: CandidateProcess) -> Non
     assert process.tainted
 
 
+def test_a_backend_that_cannot_copy_memory_is_told_what_it_lacks(
+    trial_of: TrialOf, inputs: InputSet
+) -> None:
+    trial = trial_of(right(1))
+    with pytest.raises(
+        CandidateError, match="no fetch and store to copy it; use another"
+    ) as caught:
+        trial.order("fetch", key=trial.candidate.id, segments=[1])
+    assert caught.value.status == Status.UNSUPPORTED
+
+
 def test_an_order_that_was_begun_is_answered_before_the_next_one(recipe: ProcessRecipe) -> None:
     process = recipe.start()  # it loads its plugins, and nobody waits for it
     assert process.order("ping", 20.0)["ok"] is True

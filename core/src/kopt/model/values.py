@@ -11,7 +11,7 @@ from kopt.model.record import Record
 
 
 class TensorRef(Record):
-    """A tensor in judge-owned shared memory: CPU memory by file descriptor, CUDA memory by IPC."""
+    """A tensor in judge-owned memory: a CPU's by file descriptor, a GPU's by CUDA IPC or as a copy."""
 
     type: Literal["tensor"] = "tensor"
     segment: int

@@ -125,7 +125,7 @@ class SuiteSettings(Record):
     trials: int | None = Field(default=None, gt=0)
     device: DeviceKind | None = None
     precision: Precision | None = None
-    """Of float32 arithmetic, in place of the problems' own."""
+    """Float32 arithmetic of the references, in place of the problems' own."""
     backend: str | None = None
     strategies: tuple[str, ...] | None = None
     search: str | None = None

@@ -206,7 +206,8 @@ class CandidateServer:
             raise CandidateError(
                 Status.UNSUPPORTED,
                 "the driver shares no device memory between processes here, and this backend's "
-                "executables have no fetch and store to copy it",
+                "executables have no fetch and store to copy it; use another backend, or a machine "
+                "whose driver has CUDA IPC",
             )
         exchange(order["segments"])
         return {}

@@ -191,14 +191,14 @@ class OpenTensors:
 
     def fetch(self, segments: list[int]) -> None:
         """Take the judge's content of segments that are copies."""
-        for copy in self._copied(segments):
+        for copy in self._exchanged(segments):
             copy.fetch()
 
     def store(self, segments: list[int]) -> None:
         """Hand the content of segments that are copies over."""
-        for copy in self._copied(segments):
+        for copy in self._exchanged(segments):
             copy.store()
 
-    def _copied(self, segments: list[int]) -> Iterator[Copy]:
+    def _exchanged(self, segments: list[int]) -> Iterator[Copy]:
         found = (self._opened.get(segment) for segment in segments)
         return (each for each in found if isinstance(each, Copy))

@@ -53,7 +53,7 @@ class Pool:
     """What a mean divides by, where that is given."""
 
     @property
-    def constant(self) -> int | None:
+    def fixed_divisor(self) -> int | None:
         """What every mean divides by, if that is the same: no window ends beyond what counts."""
         whole = self.include and not self.ceil and self.kind == "avg"
         return prod(self.window) if whole and self.divisor is None else self.divisor
@@ -216,5 +216,6 @@ def _places(pool: Pool) -> Iterator[tuple[str, str]]:
     yield "kind", pool.kind
     yield "dims", str(pool.dims)
     yield "rank", str(len(pool.x.shape))
-    for name in ("window", "stride", "padding", "dilation", "ceil", "include", "constant"):
-        yield name if name != "constant" else "divisor", str(getattr(pool, name))
+    yield "divisor", str(pool.fixed_divisor)
+    for name in ("window", "stride", "padding", "dilation", "ceil", "include"):
+        yield name, str(getattr(pool, name))
