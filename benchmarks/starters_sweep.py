@@ -7,8 +7,9 @@ A look at all kernels of a level in about a minute, on a GPU: each at its defaul
 error and a median of CUDA events (the L2 cache is overwritten before each call). Errors are root
 mean squares over that of the result without TF32; eager PyTorch has one too. It is no verdict:
 nothing is verified, tuned or timed by kopt's rules. With --knobs each kernel gets so many seconds to
-try its knobs, one at a time from the best so far, also half and twice as far as their choices go: that
-shows which defaults and choices are off. KernelBench is not part of this repository:
+try its knobs, one at a time from the best so far, also half and twice as far as their choices go (where
+there is a choice: one alone is all that a kernel is right for): that shows which defaults and choices
+are off. KernelBench is not part of this repository:
 clone ScalingIntelligence/KernelBench and give its folder.
 """
 
@@ -18,6 +19,7 @@ import argparse
 import contextlib
 import datetime
 import fcntl
+import gc
 import importlib.util
 import json
 import multiprocessing
@@ -132,7 +134,18 @@ def _compare(problem: Any, job: Job, folder: Path, row: dict[str, Any]) -> None:
     lock = Path(tempfile.gettempdir()) / "kopt-starters-sweep.lock"
     with lock.open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        _on_device(module, job, signature.first, candidates, entries, row)
+        try:
+            _on_device(module, job, signature.first, candidates, entries, row)
+        finally:
+            _give_memory_back()
+
+
+def _give_memory_back() -> None:
+    import torch
+
+    gc.collect()
+    with contextlib.suppress(RuntimeError):  # after a fault the device takes nothing any more
+        torch.cuda.empty_cache()
 
 
 def _module(source: str, path: Path) -> Any:
@@ -155,7 +168,7 @@ def _neighbours(candidate: Any, best: dict[str, Any]) -> Iterator[dict[str, Any]
     best = {**candidate.chosen, **best}
     for name, knob in candidate.knobs.items():
         choices = list(knob.choices)
-        if all(isinstance(each, int) for each in choices) and min(choices) > 0:
+        if len(choices) > 1 and all(isinstance(each, int) for each in choices) and min(choices) > 0:
             choices += [max(1, min(choices) // 2), 2 * max(choices)]
         for value in dict.fromkeys(choices):
             if value != best[name]:

@@ -53,6 +53,7 @@ CASES = {
         {"a": (8205, 2949), "b": (5921, 2949), "c": (5921,)},
     ),
     "deep product": ("a @ b", "float32", {"a": (256, 1 << 19), "b": (1 << 19, 256)}),
+    "shallow product": ("a @ b", "bfloat16", {"a": (8192, 128), "b": (128, 8192)}),
     "product with a vector": ("a @ b", "float32", {"a": (2048, 1 << 20), "b": (1 << 20, 1)}),
     "diagonal": ("torch.diag(a) @ b", "float16", {"a": (4096,), "b": (4096, 4096)}),
     "product, then functions": (

@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 import torch
 
 from kopt.model.device import Target
+from kopt_starters.families import products
 from kopt_starters.families.products import Products
 
 F = torch.nn.functional
@@ -41,7 +42,7 @@ def proposed(graph_of):
 def structure(candidate) -> str:
     """Return the word by which a candidate's kernel is told."""
     kernels = {
-        "_packed(_pack_left": "packed", "_parts[": "split", "_strips[": "vector", "tl.make_tensor_descriptor": "descriptors",
+        "_packed(_pack_left": "packed", "_parts[": "split", "_strips[": "vector", "_passing[": "strips", "tl.make_tensor_descriptor": "descriptors",
         "_walk[": "persistent", "_tiles[": "tiles", "_scaled[": "diagonal",
     }  # fmt: skip
     return next(name for text, name in kernels.items() if text in candidate.source)
@@ -277,6 +278,47 @@ def test_descriptors_take_matrices_below_each_other(proposed):
     others = drawn((3, 40, 24), (3, 24, 48), dtype=torch.float16)
     with pytest.raises(ValueError, match="only"):
         CHECK.interpreted(candidate, *others, **small(candidate))
+
+
+STRIPS = {"a @ b": ((72, 24), (24, 200)), "a.T @ b.T": ((40, 72), (200, 40)),
+          "F.linear(a, b)": ((72, 32), (136, 32)), "(a.T @ b).T": ((16, 72), (16, 200))}  # fmt: skip
+
+
+@pytest.fixture
+def wide_enough(monkeypatch):
+    """Write strips of small products too."""
+    monkeypatch.setattr(products, "_STRIPPED", 1)
+
+
+@pytest.mark.parametrize("expression", STRIPS)
+def test_shallow_products_are_written_in_strips(proposed, wide_enough, expression):
+    candidate = proposed(expression, *STRIPS[expression], units=NO_UNITS, dtype="float16")[0]
+    assert structure(candidate) == "strips"
+    arguments = drawn(*STRIPS[expression], dtype=torch.float16)
+    # Neither rows nor columns come out even, and a strip ends before its last tile.
+    check(candidate, expression, arguments, BLOCK_M=32, BLOCK_N=32, TILES=4)
+
+
+def test_strips_are_refused_where_they_do_not_fit(proposed, wide_enough):
+    shapes = (72, 24), (24, 200)
+    candidate = proposed("a @ b", *shapes, units=NO_UNITS, dtype="float16")[0]
+    for others in [((72, 136), (136, 200)), ((72, 24), (24, 204)), ((72, 20), (20, 200))]:
+        with pytest.raises(ValueError, match="depths up to 128"):
+            CHECK.interpreted(candidate, *drawn(*others, dtype=torch.float16))
+
+
+NO_STRIPS = {
+    "torch.relu(a @ b)": ((72, 24), (24, 200)), "torch.triu(a @ b)": ((72, 24), (24, 200)),
+    "torch.addmm(c, a, b)": ((72, 24), (24, 200), (200,)), "a @ b": ((72, 24), (24, 204)),
+    "a @ b ": ((72, 136), (136, 200)), "torch.bmm(a, b)": ((3, 72, 64), (3, 64, 200)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", NO_STRIPS)
+def test_what_is_not_written_in_strips(proposed, wide_enough, expression):
+    found = proposed(expression.strip(), *NO_STRIPS[expression], units=NO_UNITS, dtype="float16")
+    assert found
+    assert "strips" not in {structure(each) for each in found}
 
 
 def test_wide_tiles_are_written_in_halves_where_rows_are_not_aligned(proposed):

@@ -105,6 +105,29 @@ def test_nan_and_infinity_go_on(form):
         CHECK.assert_accurate(got, exact(form, 1, [x]), 64)
 
 
+@pytest.mark.parametrize("form", ["reverse", "masked reverse", "reverse product"])
+@pytest.mark.parametrize("cols", [5, 8, 300])
+def test_from_the_end_in_groups_or_one_by_one(form, cols):
+    given = arguments(form, (3, cols))
+    wanted = exact(form, 1, given)
+    for candidate in kernels(form, (3, cols), 1):
+        for group in (1, 4, 8) if "GROUP" in candidate.knobs else ():
+            got = CHECK.interpreted(candidate, *given, BLOCK=16, GROUP=group)
+            CHECK.assert_accurate(got, wanted, 64)
+
+
+def test_from_the_end_a_thread_reads_16_bytes_and_shuffles_no_more_than_from_the_start():
+    x = torch.empty(32768, 32768, dtype=torch.bfloat16, device="meta")
+    shuffles = []
+    for form in ("sum", "reverse"):
+        (candidate,) = propose(graph_of(FORMS[form].format(d=1), x.shape, "bfloat16"))
+        (kernel,) = CHECK.compiled(candidate, [x])
+        assert "ld.global.v4" in kernel.asm["ptx"] and "ld.global.b16" not in kernel.asm["ptx"]
+        assert "st.global.v4" in kernel.asm["ptx"]
+        shuffles.append(kernel.asm["ptx"].count("shfl."))
+    assert shuffles[1] == shuffles[0]
+
+
 def test_few_long_rows_are_split():
     assert [next(iter(k.knobs)) for k in propose(graph_of("x.cumsum(1)", (4, 1 << 20)))] == [
         "PIECES", "ROWS"]  # fmt: skip

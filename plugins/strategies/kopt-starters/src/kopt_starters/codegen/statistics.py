@@ -70,10 +70,11 @@ class Statistic:
             for name, value, dtype in zip(names, self.initial, self.types, strict=True)
         ]
 
-    def update(self, names: Names, x: Term, index: str) -> list[str]:
+    def update(self, names: Names, x: Term, index: str, *, completed: bool = False) -> list[str]:
         """Return lines that add a tile ``x`` where ``inside``.
 
-        ``index`` is an element's number along what is reduced; ``turn`` counts tiles from 1.
+        ``index`` is an element's number along what is reduced; ``turn`` counts tiles from 1. Where
+        ``complete`` follows the last tile, there is less to do for each element.
         """
         a, b = (*names, "")[:2]
         value = f"{a}_x"
@@ -86,10 +87,13 @@ class Statistic:
         if self.kind in ("argmax", "argmin"):
             # What is not worse is better, or a NaN; the first NaN stays.
             worse = "<=" if self.kind == "argmax" else ">="
+            better = f"({a}_worse == 0)"
+            if not completed or self.of != "float":
+                better = f"({better} | ({b} < 0))"
             return [
                 *lines,
                 f"{a}_worse = ({value} {worse} {a}) | ({a} != {a})",
-                f"{a}_better = inside & (({a}_worse == 0) | ({b} < 0))",
+                f"{a}_better = inside & {better}",
                 f"{b} = tl.where({a}_better, {index}.to(tl.{self.types[1]}), {b})",
                 f"{a} = tl.where({a}_better, {value}, {a})",
             ]
@@ -113,6 +117,14 @@ class Statistic:
         joined = {"sum": "{a} + {x}", "prod": "{a} * {x}", "max": f"tl.maximum({{a}}, {{x}}, {nan})",
                   "min": f"tl.minimum({{a}}, {{x}}, {nan})"}  # fmt: skip
         return [*lines, f"{a} = {joined[self.kind].format(a=a, x=value)}"]
+
+    def complete(self, names: Names, first: str, seen: str) -> list[str]:
+        """Return lines after the last tile: ``first`` is where lanes that saw something began."""
+        if self.kind not in ("argmax", "argmin") or self.of != "float":
+            return []
+        # Where nothing was better than an infinity, all elements were one, and the first is it.
+        b = names[1]
+        return [f"{b} = tl.where(({b} < 0) & ({seen} > 0), {first}.to(tl.{self.types[1]}), {b})"]
 
     def _shift(self, top: str, name: str) -> list[str]:
         """Return what powers are taken above: never an infinity that would be taken from itself."""

@@ -176,11 +176,14 @@ class Tiles:
         lines = []
         for each, term in zip(reductions, terms, strict=True):
             lines += each.statistic.begin(each.states, "[ROWS, BLOCK]")
-            inner += each.statistic.update(each.states, term, "r")
+            inner += each.statistic.update(each.states, term, "r", completed=not self.step.full)
         lines += [f"for step in range(0, {span}, BLOCK):", *(f"    {line}" for line in inner)]
         lanes = "stop - begin - tl.arange(0, BLOCK)[None, :] + BLOCK - 1"
         lines.append(f"seen = (({lanes}) // BLOCK).to(tl.float32)")
         for each in reductions:
+            if not self.step.full:
+                first = "(begin + tl.arange(0, BLOCK)[None, :])"
+                lines += each.statistic.complete(each.states, first, "seen")
             lines += self._merged(each, "seen", total)
         return lines
 

@@ -147,8 +147,9 @@ def direct_knobs(task: Convolution) -> dict[str, Knob]:
     most = max(1, min(16, _UNROLLED // work, task.extent[1]))
     widest = max(32, min(512, width))
     columns = nearest(256, powers(max(32, widest // 8), widest))
+    lanes = 64 if task.x.dtype == "float32" else 128
     return {
         "ROWS": nearest(min(8, most), powers(1, most)),
         "COLS": columns,
-        "num_warps": nearest(max(1, min(4, int(columns.default) // 64)), [1, 2, 4, 8]),
+        "num_warps": nearest(max(1, min(4, int(columns.default) // lanes)), [1, 2, 4, 8]),
     }

@@ -113,7 +113,8 @@ def _knobs(loss: Loss) -> dict[str, Knob]:
     blocks += [whole] if whole <= _TILE else []
     block = nearest(whole if whole <= 8192 else 4096, blocks)
     width = int(block.default)
-    warps = max(1, min(16, width // 512))
+    # Four reads of 16 bytes for each thread.
+    warps = max(1, min(16, width // (512 if loss.x.dtype == "float32" else 1024)))
     return {
         "ROWS": nearest(max(1, 1024 // width), powers(1, max(1, min(64, 2048 // width)))),
         "BLOCK": block,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kopt_starters.hardware import copies_tiles
 from kopt_starters.products.diagonal import diagonal_of, scaling
 from kopt_starters.products.knobs import (
+    DEEPEST_STRIP,
     Sizes,
     copied_knobs,
     default_tile,
@@ -15,6 +16,7 @@ from kopt_starters.products.knobs import (
     parts_wanted,
     persistent_knobs,
     split_knobs,
+    strip_knobs,
     tile_knobs,
     vector_knobs,
 )
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from kopt_starters.products.matching import Product
 
 _DTYPES = frozenset({"float32", "float16", "bfloat16"})
+_STRIPPED = 4096
+"""Rows and columns from which on strips are tried."""
 _LONGEST_STRIDE = 1 << 22
 """Within a tile, offsets are 32 bits wide."""
 
@@ -104,6 +108,9 @@ def _structures(product: Product, device: Device) -> Iterator[Written]:
         yield from _packed(product, sizes)
     if sizes.tiles(*default_tile(sizes)) < units and parts_wanted(sizes) > 1:
         yield product, "split", split_knobs(sizes), "programs share the depth of a tile"
+    if _writes_most(product, sizes):
+        idea = "strips of a short depth, written through descriptors"
+        yield product, "strips", strip_knobs(sizes), idea
     structures = [(product, "tiles", tile_knobs(sizes), "one program per tile")]
     if sizes.tiles(*default_tile(sizes)) > units:
         structures = _walking(product, sizes, structures)
@@ -131,6 +138,18 @@ def _walking(product: Product, sizes: Sizes, structures: list[Written]) -> list[
     if sizes.itemsize == 4:
         return [*walked, *through]
     return [*through, *walked]
+
+
+def _writes_most(product: Product, sizes: Sizes) -> bool:
+    """Whether a product is so shallow that it is written in strips, and nothing else is done to it."""
+    plain = product.epilogue is None and product.bias is None and product.triangle is None
+    shallow = sizes.itemsize == 2 and sizes.batches == 1 and sizes.depth <= DEEPEST_STRIP
+    rows = product.stride(3, "m") * sizes.itemsize % 16 == 0 and product.stride(3, "n") == 1
+    return (
+        plain and product.alpha == 1 and shallow and rows
+        and min(sizes.rows, sizes.columns) >= _STRIPPED
+        and _described(product, sizes) and _aligned(product, sizes)
+    )  # fmt: skip
 
 
 def _described(product: Product, sizes: Sizes) -> bool:

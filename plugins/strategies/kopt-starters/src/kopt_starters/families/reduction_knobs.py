@@ -18,6 +18,8 @@ REGISTER_TILE = 32768
 _MOST_PARTS = 2048
 SHORT = 1 << 16
 """Elements of a row of which programs that wait for one another keep pieces in registers."""
+FOLDED_ROWS = 1024
+"""Positions of joined rows that a program has."""
 _AT_ONCE = 128 * 1024
 """Bytes of a multiprocessor's pieces, of all its programs: so much of each stays in L2."""
 
@@ -95,7 +97,24 @@ def looped_knobs(step: Step, device: Device) -> dict[str, Knob]:
         width //= 2
     rows = _choice(width, _powers(min(16, width), 256))
     block = _choice(min(power_of_two(step.cols), 16), _powers(4, 256))
-    return {"ROWS": rows, "BLOCK": block, "num_warps": _choice(4, (2, 4, 8))}
+    # Rows that begin in between groups of 16 bytes are read an element at a time: more have to wait.
+    odd = bool(step.kept) and step.kept[-1].extent * _itemsize(step) % 16 != 0
+    tile = int(rows.default) * int(block.default)
+    warps = _choice(16, (8, 16, 32)) if odd and tile >= 1024 else _choice(4, (2, 4, 8))
+    return {"ROWS": rows, "BLOCK": block, "num_warps": warps}
+
+
+def folded_knobs(step: Step, device: Device) -> dict[str, Knob]:
+    """Return the knobs of joined rows: a thread reads 16 bytes of each of a few.
+
+    Half as many, and of half the positions, where a position goes with each value.
+    """
+    many = 2 if any(len(each.statistic.types) > 1 for each in step.reductions) else 1
+    return {
+        "ROWS": Knob(default=FOLDED_ROWS // many, choices=(256, 512, 1024, 2048)),
+        "BLOCK": Knob(default=8 // many, choices=(2, 4, 8, 16)),
+        "num_warps": Knob(default=4, choices=(2, 4, 8)),
+    }
 
 
 def _itemsize(step: Step) -> int:

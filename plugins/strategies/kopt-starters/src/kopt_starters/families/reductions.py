@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kopt.model.kernel_file import parse_kernel
 from kopt_starters.codegen.axes import NotCoveredError
 from kopt_starters.codegen.device_functions import helpers_for
+from kopt_starters.codegen.folding import FoldedTiles, fold_of
 from kopt_starters.codegen.launcher import IMPORTS, checks, header, indented, opening
 from kopt_starters.codegen.leading import EXTENT, Leading
 from kopt_starters.codegen.parts import in_parts, result_of
@@ -18,8 +19,10 @@ from kopt_starters.codegen.tiles import Tiles
 from kopt_starters.codegen.waiting import WaitingTiles
 from kopt_starters.codegen.writer import identifier
 from kopt_starters.families.reduction_knobs import (
+    FOLDED_ROWS,
     REGISTER_TILE,
     SHORT,
+    folded_knobs,
     kept_at_once,
     looped_knobs,
     split_knobs,
@@ -84,6 +87,8 @@ def _suiting(step: Step, device: Device) -> list[_Structure]:
         found.append(_SWEEPING)
     if few:
         found.append(_SPLIT)
+    if not few and not step.rowwise and _folds(step, device):
+        found.append(_FOLDED)
     if fits:
         found.append(_WHOLE)
     if not few:  # few programs, each with a long row, leave the device idle
@@ -91,6 +96,15 @@ def _suiting(step: Step, device: Device) -> list[_Structure]:
     if waits and few:
         found.append(_SWEEPING)
     return found
+
+
+def _folds(step: Step, device: Device) -> bool:
+    fold = fold_of(step)
+    return (
+        fold is not None
+        and step.cols >= 64 * fold.rows
+        and step.rows * fold.rows >= 2 * device.units * FOLDED_ROWS
+    )
 
 
 def _launch_one(kind: str) -> Callable[[Tiles, Mapping[str, str]], list[str]]:
@@ -148,6 +162,14 @@ _SPLIT = _Structure(
     "split", "several programs a row, partial states in a buffer", split_knobs,
     lambda tiles: [*(tiles.part(level) for level in range(tiles.step.levels)), tiles.finish()],
     _launch_split,
+)  # fmt: skip
+_FOLDED = _Structure(
+    "folded", "odd rows joined to ones of whole vectors, merged in the end", folded_knobs,
+    lambda tiles: [FoldedTiles(tiles.step, tiles.name).folded(),
+                   FoldedTiles(tiles.step, tiles.name).merging()],
+    lambda tiles, knobs: FoldedTiles(tiles.step, tiles.name).launch(
+        _given(tiles), ", ".join(tiles.buffers), knobs
+    ),
 )  # fmt: skip
 _WAITING = _Structure(
     "waiting", "one read, programs of a row wait for one another", waiting_knobs,

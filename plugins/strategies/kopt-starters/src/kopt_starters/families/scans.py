@@ -220,10 +220,13 @@ def _rows(graph: Graph, scan: Scan, units: int) -> Candidate | None:
     most = max(1, 2048 // int(block.default))
     wanted = max(1, min(16, int(block.default) // (2048 if many else 512)))
     long = whole > int(block.default)
+    groups = [1, 4, 8] if scan.reverse and whole >= 8 else [1]
     knobs = {
         "ROWS": nearest(max(1, 1024 // int(block.default)), powers(1, min(64, most))),
         "BLOCK": block,
         "STAGES": nearest(2 if long and not many else 1, [1, 2, 3]),
+        # Elements of 16 bytes; they divide a tile, also of a short row.
+        "GROUP": nearest(min(whole, 4 if scan.x.dtype == "float32" else 8), groups),
         "num_warps": nearest(wanted, [w for w in (1, 2, 4, 8, 16) if w <= max(8, wanted * 2)]),
     }
     return _filled(graph, scan, "scan_rows.py.txt", "tiles of rows with a carry", knobs)

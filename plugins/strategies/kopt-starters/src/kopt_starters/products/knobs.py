@@ -18,6 +18,10 @@ _PARTIAL_BYTES = 1 << 30
 _PACKED_USES = {False: 384, True: 640}
 """Multiplications with each element of an operand from which on laying it out anew is soon made up
 for, by whether the right operand lies along the depth (as measured on an H200)."""
+_STRIP = (64, 128, 8, 8, 3)
+"""Rows and columns of a tile, tiles, warps and stages of a strip."""
+DEEPEST_STRIP = 128
+"""The depth up to which writing the result takes longer than all else."""
 _PACKED_BYTES = 8 << 30
 """Memory that operands laid out anew may take."""
 
@@ -177,6 +181,18 @@ def persistent_knobs(sizes: Sizes) -> dict[str, Knob]:
         **tile_knobs(sizes),
         "PROGRAMS": _programs(sizes),
         "FLATTEN": Knob(default=True, choices=(True, False)),
+    }
+
+
+def strip_knobs(sizes: Sizes) -> dict[str, Knob]:
+    """Return the knobs of a product of a short depth, in strips of TILES tiles."""
+    high, wide, tiles, warps, stages = _STRIP
+    return {
+        "BLOCK_M": Knob(default=high, choices=(64, 128)),
+        "BLOCK_N": Knob(default=wide, choices=(64, 128, 256)),
+        "TILES": Knob(default=tiles, choices=(4, 8, 16, 32)),
+        "num_warps": Knob(default=warps, choices=(4, 8)),
+        "num_stages": Knob(default=stages, choices=(2, 3, 4)),
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kopt.model.kernel_file import parse_kernel
 from kopt_starters import rendering
+from kopt_starters.products.knobs import DEEPEST_STRIP
 from kopt_starters.products.launching import ENTRY, launcher
 from kopt_starters.rendering import identifier, template
 
@@ -29,6 +30,7 @@ def written(
     if not names_fit(graph, knobs):
         return None
     places = _places(product) | _descriptors(product) | _batches(product)
+    places["deepest"] = str(DEEPEST_STRIP)
     places["walk"] = _part("product_walk.py.txt", {})
     shared = {name: _part(f"product_{name}.py.txt", places) for name in ("shared", "summed")}
     source = template(f"product_{kind}.py.txt").substitute(
