@@ -29,6 +29,7 @@ from kopt.worker.channel import MOST_BYTES, Channel, ChannelClosedError
 from kopt.worker.confinement import confine, landlock_version
 from kopt.worker.cuda_profiler import cuda_profiling
 from kopt.worker.device_lock import DeviceLock
+from kopt.worker.imports import uncollected
 from kopt.worker.limits import die_with_parent, limit_resources
 from kopt.worker.segments import MappedMemory
 from kopt.worker.settings import PluginRef
@@ -74,11 +75,10 @@ class Dropping:
 
 def load_plugins(plugins: Sequence[PluginRef], purpose: str) -> Hooks:
     """Load plugins, and have them import what building for a purpose will take."""
-    hooks = Hooks.load([(role, name, options) for role, name, options in plugins])
-    if purpose:
-        hooks.kopt_warm_up(purpose)
-    # What was imported stays: to look through torch for garbage takes 0.2 s at every release.
-    gc.freeze()
+    with uncollected():
+        hooks = Hooks.load([(role, name, options) for role, name, options in plugins])
+        if purpose:
+            hooks.kopt_warm_up(purpose)
     return hooks
 
 

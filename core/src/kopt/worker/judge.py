@@ -31,6 +31,7 @@ from kopt.worker.compiling import AheadCompiler
 from kopt.worker.device_lock import DeviceLock, device_of_lock
 from kopt.worker.device_room import DeviceRoom
 from kopt.worker.forking import Forker, adopts_forks
+from kopt.worker.imports import uncollected
 from kopt.worker.pool import ProcessPool, ProcessRecipe
 from kopt.worker.probing import Probing
 from kopt.worker.process import CandidateProcess
@@ -92,10 +93,11 @@ class Judge:
         self._pool = ProcessPool(unopened, settings.build_workers)
         self._prestarted = _for_baselines(unopened).start() if timing else None
         self._pool.prestart()
-        self._hooks = Hooks.load(list(settings.judge_plugins))
+        with uncollected():  # before the lock: others measure meanwhile
+            self._hooks = Hooks.load(list(settings.judge_plugins))
+            self._hooks.kopt_warm_up("reference")
         device = device_of_lock(settings.device)
         self._lock = DeviceLock(settings.locks, device)
-        self._hooks.kopt_warm_up("reference")  # before the lock: others measure meanwhile
         self._room = DeviceRoom(settings.locks, device, self._lock)
         with self._lock.working():
             reference = self._hooks.kopt_open_reference(
