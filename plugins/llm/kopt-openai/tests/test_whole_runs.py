@@ -48,7 +48,7 @@ def settle(x):
 """Forty passes over the memory, where a kernel needs one: a gain that stands out of any noise."""
 PROBLEM = (
     'name = "settle"\n[reference]\nfile = "reference.py"\nfunction = "settle"\n'
-    "[inputs.x]\nshape = [512, 1024]\n"
+    "[inputs.x]\nshape = [64, 1024]\n"
 )
 KERNEL = """\
 // /// kopt
