@@ -23,7 +23,7 @@ function = "double"
 shape = ["n"]
 
 [[workloads]]
-n = 4194304
+n = 524288
 """
 KERNEL = """
 // /// kopt
@@ -34,7 +34,7 @@ extern "C" void twice(const float* x, float* y, int64_t n) {
     for (int64_t i = 0; i < n; ++i) y[i] = FACTOR * x[i];
 }
 """
-BYTES = 2 * 4 * 4194304
+BYTES = 2 * 4 * 524288
 Kopt = Callable[..., "subprocess.CompletedProcess[str]"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("profile_verb")]
 
