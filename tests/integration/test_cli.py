@@ -82,7 +82,7 @@ def kernel_function(x, weight):
 """
 QUICK = ("--device", "cpu", "-o", "backend.torch.compile=false")
 Kopt = Callable[..., "subprocess.CompletedProcess[str]"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cli")]  # they share a finished run
 
 
 @pytest.fixture(scope="module")
