@@ -1,4 +1,4 @@
-"""Tests that share something slow run in one process, no example has a deadline, no GPU is needed.
+"""Tests that share something slow run in one process, slow ones first; no deadlines, no GPU needed.
 
 Files whose tests share something mark themselves with ``xdist_group``. pytest-xdist 3.8 puts the
 mark into a node id that pytest 9.2 no longer has, so that its own ``loadgroup`` treats every test
@@ -31,8 +31,14 @@ settings.register_profile("kopt", deadline=None)
 settings.load_profile("kopt")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked ``gpu`` where there is none."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what is marked ``gpu`` where there is none; have what is slow begin early.
+
+    Files that stay together begin first, the largest of them before all. What is slow by itself
+    would come last where it lies in ``tests``, and leave one process waiting for the other.
+    """
+    if hasattr(config, "workerinput"):  # one process would set up each module's fixtures twice
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not gpu_names():
         for item in marked:
