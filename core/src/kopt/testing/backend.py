@@ -113,7 +113,10 @@ class BackendContract(PluginContract):
                 for role, name, options in self.hooks().references("backend")
             ]
             cache = tmp_path_factory.mktemp("builds")
-            cls._bench = CandidateBench(plugins, _vectors("x", "y"), self.on(), cache)
+            purpose = self.language if self.device == "cpu" else ""
+            cls._bench = CandidateBench(
+                plugins, _vectors("x", "y"), self.on(), cache, purpose=purpose
+            )
         return cls._bench
 
     @classmethod

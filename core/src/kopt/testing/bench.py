@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,8 @@ from kopt.model.evaluation import Build
 from kopt.model.problem import Problem, Scalar
 from kopt.model.values import CallClaim, CallSpec, NamedValue, ScalarValue
 from kopt.testing.arrays import Array, Number, SharedArray, share
+from kopt.worker.forking import Forker
+from kopt.worker.limits import adopting_meanwhile
 from kopt.worker.pool import ProcessRecipe
 from kopt.worker.process import CandidateProcess
 from kopt.worker.settings import PluginRef
@@ -33,6 +38,20 @@ class Outcome:
     canaries_hurt: tuple[str, ...]
 
 
+_forkers: dict[str, Forker] = {}
+
+
+def _forker(plugins: Sequence[PluginRef], purpose: str, cache: Path) -> Forker | None:
+    """Return what forks processes with these plugins: one for all tests, until Python ends."""
+    if sys.platform != "linux":
+        return None
+    key = json.dumps([purpose, *plugins])
+    if key not in _forkers:
+        _forkers[key] = Forker(cache, plugins, purpose)
+        atexit.register(_forkers[key].kill)
+    return _forkers[key]
+
+
 class CandidateBench:
     """One candidate process, started when it is needed and again after a failure broke it.
 
@@ -40,9 +59,14 @@ class CandidateBench:
     """
 
     def __init__(
-        self, plugins: Sequence[PluginRef], problem: Problem, device: Device, cache: Path
-    ) -> None:
-        """:param plugins: the backends, by name: the process loads them itself."""
+        self, plugins: Sequence[PluginRef], problem: Problem, device: Device, cache: Path,
+        *, purpose: str = "",
+    ) -> None:  # fmt: skip
+        """:param plugins: the backends, by name: the process loads them itself.
+
+        :param purpose: the language of most candidates. Processes are then forked from one that has
+            imported what building in it takes, where that is possible.
+        """
         hidden = problem.reference.model_copy(update={"source": ""})
         opening = {
             "problem": problem.model_copy(update={"reference": hidden}).to_json(),
@@ -50,7 +74,8 @@ class CandidateBench:
             "argument_names": [spec.name for spec in problem.inputs], "cache": str(cache),
         }  # fmt: skip
         self._device = device
-        self._recipe = ProcessRecipe(cache, 0, plugins, opening)
+        forker = _forker(plugins, purpose, cache) if purpose else None
+        self._recipe = ProcessRecipe(cache, 0, plugins, opening, purpose=purpose, forker=forker)
         self._process: CandidateProcess | None = None
         self._calls = 0
 
@@ -71,12 +96,14 @@ class CandidateBench:
         if self._process is not None and (self._process.tainted or not self._process.alive):
             self.close()
         if self._process is None:
-            self._process = self._recipe.ready(self._recipe.start())
+            self._process = self.another()
         return self._process
 
     def another(self) -> CandidateProcess:
         """Start one more process, which is the caller's to kill."""
-        return self._recipe.ready(self._recipe.start())
+        with adopting_meanwhile():
+            process = self._recipe.start()
+        return self._recipe.ready(process)
 
     def build(self, candidate: Candidate) -> Build:
         """Build in the process. Raises CandidateError, UNSUPPORTED where no plugin builds it."""

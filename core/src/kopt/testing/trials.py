@@ -37,10 +37,12 @@ class Trials:
         device: DeviceKind = "cpu",
         backends: Sequence[PluginRef] = BACKENDS,
         run_seconds: float = SECONDS,
+        purpose: str = "torch",
     ) -> None:
         """Open the problem here. Raises ProblemError.
 
         :param run_seconds: deadline of one launch.
+        :param purpose: the language of most candidates; see CandidateBench.
         """
         reference = Hooks.load(list(backends)).kopt_open_reference(problem, device, Alone())
         if reference is None:
@@ -48,7 +50,7 @@ class Trials:
         self.reference = reference
         self._run_seconds = run_seconds
         self._seeds = itertools.count(1)
-        self.bench = CandidateBench(backends, problem, reference.device, cache)
+        self.bench = CandidateBench(backends, problem, reference.device, cache, purpose=purpose)
 
     def of(
         self, candidate: Candidate, *, depth: Literal["search", "winner"] = "search"

@@ -7,6 +7,8 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -37,6 +39,19 @@ def adopt_orphans() -> None:
 def adopting() -> bool:
     """Whether this process called ``adopt_orphans``."""
     return _state["adopting"]
+
+
+@contextmanager
+def adopting_meanwhile() -> Iterator[None]:
+    """Adopt orphans inside it; those of later are somebody else's again (Linux)."""
+    before = adopting()
+    adopt_orphans()
+    try:
+        yield
+    finally:
+        if not before:
+            _prctl(_PR_SET_CHILD_SUBREAPER, 0)
+            _state["adopting"] = False
 
 
 def allow_many_files() -> None:

@@ -60,7 +60,8 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Trial
     cache = tmp_path_factory.mktemp("builds")
     backends = (*BACKENDS, ("backend", "kopt-triton:triton", {}))
     opened = {
-        dtype: Trials(product(dtype), cache, backends=backends) for dtype in ("float32", "float64")
+        dtype: Trials(product(dtype), cache, backends=backends, purpose="triton")
+        for dtype in ("float32", "float64")
     }
     yield opened
     for each in opened.values():

@@ -225,7 +225,7 @@ def done(
         _, signature = here.prepare()
     folder = RunFolder.create(home, problem, config)
     with (
-        Trials(small(problem), home / "builds", backends=BACKENDS) as trials,
+        Trials(small(problem), home / "builds", backends=BACKENDS, purpose="triton") as trials,
         folder.writing() as journal,
     ):
         evaluator = Recorded(RUNS[name], signature, trials)
