@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from kopt.model.problem import InputSpec, Problem, ReferenceSource
-from kopt_torch import domains
 from kopt_torch.domains import infer, look_at
 from kopt_torch.sharp import SHARPER
 
@@ -70,33 +69,6 @@ def test_the_kind_of_a_tensor_is_seen_in_two_draws(x):
         looks.append(look_at([("x", eval(x, {"torch": torch}))]))
     domain = infer(*looks)["x"]
     assert (domain.kind, domain.symmetric, domain.zeros) == KINDS[x]
-
-
-SORTED = {
-    "torch.rand(64).sort().values": True, "torch.rand(4, 40).sort(-1).values": True,
-    "torch.rand(64).cumsum(0)": True, "torch.rand(3, 2, 40).sort(-1).values": True,
-    "torch.rand(4, 40).sort(0).values": False, "torch.rand(7).sort().values": False,
-    "torch.rand(64).sort(descending=True).values": False, "torch.rand(())": False,
-    "torch.arange(64)": True, "torch.arange(64) + 0j": False, "torch.empty(0, 9)": True,
-    "torch.cat([torch.rand(63).sort().values, torch.zeros(1)])": False,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("x", SORTED)
-@pytest.mark.parametrize("at_a_time", [1 << 24, 16])
-def test_sorted_rows_are_seen(monkeypatch, x, at_a_time):
-    monkeypatch.setattr(domains, "_AT_A_TIME", at_a_time)
-    assert domains.ascending(eval(x, {"torch": torch})) is SORTED[x]
-
-
-@pytest.mark.parametrize("distribution", ["native", "signed", *SHARPER[:-1]])
-def test_boundaries_stay_sorted(opened, distribution):
-    reference = opened(a_model("torch.rand(4, 60).sort(-1).values"))
-    x = drawn(reference, distribution)
-    assert bool((x[:, 1:] >= x[:, :-1]).all()) and len(x.unique()) > 100
-    assert reference.input_notes == (
-        "inferred from two draws: x ascending along the last dimension",
-    )
 
 
 @pytest.mark.parametrize("distribution", ["signed", *SHARPER[:-1]])

@@ -14,8 +14,6 @@ _LABELS = 8
 """A tensor with so few different values holds labels, not measurements."""
 _ENOUGH = 32
 """Elements below which a tensor tells nothing about the kind of its values."""
-_LONG_ENOUGH = 8
-"""Elements of a row that is not sorted by chance: one in 40,000 is."""
 _LOOKED_AT = 1 << 16
 _ROWS = 1 << 10
 _AT_A_TIME = 1 << 24
@@ -36,8 +34,6 @@ class Domain:
     """Its last two dimensions are a symmetric matrix."""
     zeros: bool = False
     """Some of its elements are always zero, or many are: zeros stay where they were drawn."""
-    ascending: bool = False
-    """No element is below the one before it in its row, as boundaries for a search are."""
 
     def words(self) -> str:
         """Say what is kept, for a person; empty where nothing is."""
@@ -53,8 +49,6 @@ class Domain:
             said.append("symmetric")
         if self.zeros:
             said.append("zeros stay zeros")
-        if self.ascending:
-            said.append("ascending along the last dimension")
         return ", ".join(said)
 
 
@@ -68,7 +62,6 @@ class _Look:
     sums: Kind
     symmetric: bool
     zeros: bool
-    ascending: bool
     sample: tuple[float, ...]
 
 
@@ -96,7 +89,6 @@ def _both(one: _Look, other: _Look) -> Domain:
     return Domain(
         kind=kind, low=min(one.low, other.low), high=max(one.high, other.high),
         symmetric=one.symmetric and other.symmetric, zeros=one.zeros and other.zeros,
-        ascending=one.ascending and other.ascending,
     )  # fmt: skip
 
 
@@ -110,21 +102,8 @@ def _look(tensor: torch.Tensor) -> _Look:
         low=low, high=high, labels=_holds_labels(part), sums=_sums(tensor, low, high),
         symmetric=matrix is not None and bool(torch.equal(matrix, matrix.mT)),
         zeros=part.numel() >= _ENOUGH and float((part == 0).float().mean()) >= _ZEROS,
-        ascending=ascending(tensor),
         sample=tuple(part[:64].tolist() + part[-64:].tolist()),
     )  # fmt: skip
-
-
-def ascending(tensor: torch.Tensor) -> bool:
-    """Whether rows are sorted, and long enough that they are not so by chance."""
-    if not tensor.dim() or tensor.shape[-1] < _LONG_ENOUGH or tensor.is_complex():
-        return False
-    rows = tensor.reshape(-1, tensor.shape[-1])[:_ROWS]
-    step = max(1, _AT_A_TIME // max(1, len(rows)))
-    return all(
-        bool((part[:, 1:] >= part[:, :-1]).all())
-        for part in (rows[:, at : at + step + 1] for at in range(0, rows.shape[-1] - 1, step))
-    )
 
 
 def _holds_labels(part: torch.Tensor) -> bool:

@@ -9,7 +9,6 @@ import torch
 
 from kopt.model.values import CallSpec, DictValue, ListValue, NamedValue, ScalarValue
 from kopt_torch.checksum import checksum
-from kopt_torch.domains import ascending
 from kopt_torch.tensors import SharedTensor
 
 if TYPE_CHECKING:
@@ -244,8 +243,8 @@ class TorchInputs:
 
 
 def _suits(tensor: torch.Tensor) -> bool:
-    """Whether one element may change: floating, not tiny, neither sorted nor a symmetric matrix."""
-    if not tensor.dtype.is_floating_point or tensor.numel() < 4 * _ENDS or ascending(tensor):
+    """Whether one element may change: floating, not tiny, and not a symmetric matrix."""
+    if not tensor.dtype.is_floating_point or tensor.numel() < 4 * _ENDS:
         return False
     square = tensor.dim() >= 2 and tensor.shape[-2] == tensor.shape[-1]
     return not (square and bool(torch.equal(tensor, tensor.mT)))

@@ -46,8 +46,6 @@ def sharpened(
             fresh = fresh.div_(fresh.sum(-1, keepdim=True))
         case "log-probabilities":
             fresh = fresh.log_softmax(-1)
-    if domain.ascending:
-        fresh = fresh.sort(-1).values
     return fresh.to(value.dtype)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kopt.errors import ProblemError
-from kopt_torch.domains import ascending
 from kopt_torch.drawing import Draw
 from kopt_torch.tensors import all_finite
 
@@ -160,11 +159,9 @@ def _signs(value: torch.Tensor) -> torch.Tensor:
 
 
 def _free(value: torch.Tensor) -> bool:
-    """Whether a tensor seems to hold any values: no labels, no structure or order, no probabilities."""
+    """Whether a tensor seems to hold any values: no labels, no structure, no probabilities."""
     part = value.flatten()[:_LOOKED_AT]
     if torch.unique(part).numel() <= _LABELS or float((part == 0).float().mean()) > _MOST_ZEROS:
-        return False
-    if ascending(value):
         return False
     if value.dim() and bool((value >= 0).all()):
         step = max(1, _AT_A_TIME // value[..., :1].numel())

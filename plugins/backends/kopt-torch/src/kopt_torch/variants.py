@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kopt_torch.domains import ascending
 from kopt_torch.drawing import Draw
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def _resized(spec: InputSpec, changes: Mapping[str, int]) -> InputSpec:
 def cropped(drawn: Draw, changes: Mapping[str, int]) -> Draw:
     """Return arguments with other extents: their first elements, and around again where too few.
 
-    So every value is one that the problem's own code has drawn. What was sorted is sorted again.
+    So every value is one that the problem's own code has drawn.
     """
     if not changes:
         return drawn
@@ -68,13 +67,12 @@ def cropped(drawn: Draw, changes: Mapping[str, int]) -> Draw:
     def crop(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        in_order = ascending(value)
         for axis, extent in enumerate(value.shape):
             wanted = changes.get(str(extent), extent)
             if wanted != extent:
                 index = torch.arange(wanted, device=value.device) % extent
                 value = value.index_select(axis, index)
-        return value.sort(-1).values if in_order else value
+        return value
 
     return Draw(
         drawn.names, [crop(v) for v in drawn.values],
