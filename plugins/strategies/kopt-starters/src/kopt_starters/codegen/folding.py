@@ -8,12 +8,12 @@ from math import gcd, prod
 
 from kopt_starters.codegen.axes import Axis, merged
 from kopt_starters.codegen.steps import Step
-from kopt_starters.codegen.tiles import Tiles
+from kopt_starters.codegen.tiles import FLOAT_BYTES, Tiles
 
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-_SECTOR = 16
+_READ_BYTES = 16
 """Bytes that one thread reads at a time at most."""
 _LAST_ROWS = 128
+"""Positions of a program that merges states."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def fold_of(step: Step) -> Fold | None:
         wanted[kept[0][-1]] = inner * count
     if any(not _walks(strides, wanted) for strides in accesses):
         return None
-    itemsize = min(_BYTES.get(load.argument.dtype, _SECTOR) for load in moving)
-    rows = _SECTOR // gcd(_SECTOR, inner * itemsize)
+    itemsize = min(FLOAT_BYTES.get(load.argument.dtype, _READ_BYTES) for load in moving)
+    rows = _READ_BYTES // gcd(_READ_BYTES, inner * itemsize)
     return Fold(rows, inner, count) if rows > 1 and not count % rows else None
 
 

@@ -14,6 +14,8 @@ from kopt_starters.codegen.steps import Reduction, Step
 from kopt_starters.codegen.writer import Load, Writer, as_loaded, offset, scalar_names
 from kopt_starters.graph import Value
 
+FLOAT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+"""Bytes of an element of the types that are read several at a time."""
 _INT32 = 2**31 - 2**20
 """Below this many elements, tiles may begin and end beyond the last one in 32 bits."""
 

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kopt_starters.codegen.functions import Term
-from kopt_starters.codegen.tiles import Tiles
-
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+from kopt_starters.codegen.tiles import FLOAT_BYTES, Tiles
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class WaitingTiles(Tiles):
         if any(each.statistic.kind == "moments" for each in step.reductions):
             return 0
         names = [step.result, *(load.argument for load in step.loads)]
-        group = 16 // min(_BYTES.get(value.dtype, 1) for value in names)
+        group = 16 // min(FLOAT_BYTES.get(value.dtype, 1) for value in names)
         odd = step.cols % group and not step.rows * step.cols % group
         rows = {axis: step.cols if name == "k" else 1 for axis, name in where.items()}
         if not odd or sorted(where.values()) != ["k", "r"]:

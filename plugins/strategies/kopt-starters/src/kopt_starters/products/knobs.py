@@ -21,7 +21,7 @@ for, by whether the right operand lies along the depth (as measured on an H200).
 _STRIP = (64, 128, 8, 8, 3)
 """Rows and columns of a tile, tiles, warps and stages of a strip."""
 DEEPEST_STRIP = 128
-"""The depth up to which writing the result takes longer than all else."""
+"""The depth up to which strips are tried, as most of the time goes into writing (timed at 32 and 64)."""
 _PACKED_BYTES = 8 << 30
 """Memory that operands laid out anew may take."""
 
