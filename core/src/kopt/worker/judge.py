@@ -441,19 +441,15 @@ class Judge:
         """Start a process for baselines, which lives as long as the judge."""
         recipe = _for_baselines(self._recipe(), self._baseline_forker)
         if pooled:
-            if not self._can_keep_pages():
+            if self._most_bytes() > MALLOPT_LIMIT // 2:
                 recipe = replace(recipe, forker=None)
             return recipe.ready(recipe.start(environment=POOLED_ALLOCATOR))
         prestarted, self._prestarted = self._prestarted, None
         return recipe.ready(prestarted or recipe.start())
 
-    def _can_keep_pages(self) -> bool:
-        """Whether glibc can be told after a fork to keep all that every workload frees.
-
-        False where a workload's bytes are not known: a baseline must not lose its pages.
-        """
-        sizes = [w.memory_bytes for w in self.reference.signature.workloads.values()]
-        return min(sizes) > 0 and max(sizes) <= MALLOPT_LIMIT // 2
+    def _most_bytes(self) -> int:
+        """What the largest workload takes."""
+        return max(w.memory_bytes for w in self.reference.signature.workloads.values())
 
 
 def _for_baselines(recipe: ProcessRecipe, forker: Forker | None = None) -> ProcessRecipe:
