@@ -13,13 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kopt.env import POOLED_ALLOCATOR
 from kopt.errors import CandidateError
 from kopt.model.verification import Status
 from kopt.testing.plain_problem import candidate
 from kopt.worker import family, limits
 from kopt.worker.forking import Adopted, Forker, ForkError
-from kopt.worker.judge import Judge
 from kopt.worker.pool import ProcessPool, ProcessRecipe
 from kopt.worker.process import CandidateProcess
 
@@ -194,51 +192,6 @@ def test_a_wrapped_process_and_one_with_variables_of_its_own_are_not_forked(fork
     for process in (forking.start(wrapper=["env"]), forking.start(environment={"A": "1"})):
         assert not process.forked
         process.kill()
-
-
-FAULTS = """
-import resource
-import sys
-
-for _ in range(2):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    filled = bytearray(64 << 20)
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-    del filled
-print(faults)
-sys.stdout.flush()
-"""
-"""Of memory that was had, and freed, before."""
-
-
-def test_the_allocators_variables_are_heeded_though_its_program_has_started(forking):
-    faults = {}
-    for pooled in (True, False):
-        process = forking.ready(forking.start(environment=POOLED_ALLOCATOR if pooled else None))
-        assert process.forked
-        process.order("build", 5.0, candidate=told(FAULTS), key="k")
-        faults[pooled] = int(process.log_tail())
-        process.kill()
-    assert faults[True] < 10 < faults[False]
-
-
-@pytest.mark.parametrize(("memory", "forked"), [(1 << 30, False), ((1 << 30) - 1, True)])
-def test_both_processes_for_baselines_are_forked_unless_glibc_cannot_be_told_so_much(
-    recipe, forker, memory, forked
-):
-    judge = object.__new__(Judge)  # its processes for baselines alone are asked
-    judge._recipe = lambda: recipe
-    judge._baseline_forker, judge._prestarted = forker, None
-    judge._most_bytes = lambda: memory
-    own, pooled = (judge.baseline_process(pooled=each) for each in (False, True))
-    try:
-        assert (own.forked, pooled.forked) == (True, forked)
-        assert POOLED_ALLOCATOR.items() <= psutil.Process(pooled.pid).environ().items() or forked
-        pooled.order("build", 5.0, candidate=told(FAULTS), key="k")
-        assert int(pooled.log_tail()) < 10
-    finally:
-        own.kill()
-        pooled.kill()
 
 
 def test_a_forked_one_that_does_not_open_is_replaced_by_one_that_is_not(forking, forker):

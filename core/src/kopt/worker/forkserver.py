@@ -21,7 +21,7 @@ from kopt.env import live_in
 from kopt.hooks import Hooks
 from kopt.worker import candidate
 from kopt.worker.channel import Channel, ChannelClosedError
-from kopt.worker.limits import adjust_allocator, die_with_parent
+from kopt.worker.limits import die_with_parent
 
 _ADOPTION_SECONDS = 10.0
 _HARMLESS = ("/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random", "/dev/tty",
@@ -105,7 +105,6 @@ class ForkServer:
             os.close(log)
             os.chdir(request["home"])
             live_in(request["environment"])
-            adjust_allocator(request["environment"])
             tempfile.tempdir = None  # what was found for the server
             _draw_anew()
             _await_adoption(request["judge"])

@@ -32,7 +32,6 @@ from kopt.worker.device_lock import DeviceLock, device_of_lock
 from kopt.worker.device_room import DeviceRoom
 from kopt.worker.forking import Forker, adopts_forks
 from kopt.worker.imports import uncollected
-from kopt.worker.limits import MALLOPT_LIMIT
 from kopt.worker.pool import ProcessPool, ProcessRecipe
 from kopt.worker.probing import Probing
 from kopt.worker.process import CandidateProcess
@@ -92,12 +91,7 @@ class Judge:
             confined=settings.confine,
         )
         self._pool = ProcessPool(unopened, settings.build_workers)
-        baselines = _for_baselines(unopened)
-        # On a CPU they have two processes, which differ by their allocator: one that has imported
-        # torch.compile is forked twice.
-        twice = timing and settings.device == "cpu" and adopts_forks()
-        self._baseline_forker = Forker(baselines.cache, plugins, BASELINES) if twice else None
-        self._prestarted = baselines.start() if timing and not twice else None
+        self._prestarted = _for_baselines(unopened).start() if timing else None
         self._pool.prestart()
         with uncollected():  # before the lock: others measure meanwhile
             self._hooks = Hooks.load(list(settings.judge_plugins))
@@ -439,25 +433,19 @@ class Judge:
 
     def baseline_process(self, *, pooled: bool) -> CandidateProcess:
         """Start a process for baselines, which lives as long as the judge."""
-        recipe = _for_baselines(self._recipe(), self._baseline_forker)
+        recipe = _for_baselines(self._recipe())
         if pooled:
-            if self._most_bytes() > MALLOPT_LIMIT // 2:
-                recipe = replace(recipe, forker=None)
             return recipe.ready(recipe.start(environment=POOLED_ALLOCATOR))
         prestarted, self._prestarted = self._prestarted, None
         return recipe.ready(prestarted or recipe.start())
 
-    def _most_bytes(self) -> int:
-        """What the largest workload takes."""
-        return max(w.memory_bytes for w in self.reference.signature.workloads.values())
 
-
-def _for_baselines(recipe: ProcessRecipe, forker: Forker | None = None) -> ProcessRecipe:
+def _for_baselines(recipe: ProcessRecipe) -> ProcessRecipe:
     """Return one with a cache that no candidate writes to: what torch.compile keeps there it runs."""
     cache = recipe.cache.with_name(f"{recipe.cache.name}-baselines")
     opening = {**recipe.opening, "cache": str(cache)} if recipe.opening else recipe.opening
     return replace(
-        recipe, purpose=BASELINES, forker=forker, confined=False, cache=cache, opening=opening
+        recipe, purpose=BASELINES, forker=None, confined=False, cache=cache, opening=opening
     )
 
 

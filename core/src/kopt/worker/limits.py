@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 _PR_SET_PDEATHSIG = 1
@@ -52,23 +52,6 @@ def adopting_meanwhile() -> Iterator[None]:
         if not before:
             _prctl(_PR_SET_CHILD_SUBREAPER, 0)
             _state["adopting"] = False
-
-
-_MALLOPT = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_TOP_PAD_": -2, "MALLOC_MMAP_MAX_": -4}
-"""The parameters of glibc's mallopt(3) by the variables that set them when a program starts."""
-MALLOPT_LIMIT = 2**31 - 1
-"""Bytes: what mallopt can be asked for at most, an int."""
-
-
-def adjust_allocator(variables: Mapping[str, str]) -> None:
-    """Ask glibc now for what it would have taken from the environment at this program's start.
-
-    Up to MALLOPT_LIMIT. Other C libraries do not know these variables either.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    for name, parameter in _MALLOPT.items():
-        if mallopt is not None and name in variables:
-            mallopt(parameter, min(int(variables[name]), MALLOPT_LIMIT))
 
 
 def allow_many_files() -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from kopt.env import POOLED_ALLOCATOR, candidate_environment, plain_temporary
+from kopt.env import candidate_environment, plain_temporary
 from kopt.errors import CandidateError, WorkerError
 from kopt.model.record import Record
 from kopt.model.verification import Status
@@ -44,9 +44,8 @@ class CandidateProcess:
     ) -> None:  # fmt: skip
         """``environment``: variables beyond the usual; ``wrapper``: a command that starts it.
 
-        ``forker``: what forks it, where that is possible: without a command, and with no variables
-        but the allocator's, which are heeded later than at a program's start too. ``confined``: it
-        may write to its home and to the cache alone, where the system can enforce that.
+        ``forker``: what forks it, where it needs neither and that is possible. ``confined``: it may
+        write to its home and to the cache alone, where the system can enforce that.
         """
         self._killed = False
         self._end: CandidateError | None = None
@@ -57,8 +56,7 @@ class CandidateProcess:
         self.uses = 0
         self.tainted = False
         """A failure may have left the process or its device context broken."""
-        variables = {*(environment or {})} - {*POOLED_ALLOCATOR}
-        if wrapper or variables or (forker is not None and forker.obstacle):
+        if wrapper or environment or (forker is not None and forker.obstacle):
             forker = None
         with family.births:
             family.ensure_open()
