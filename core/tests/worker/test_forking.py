@@ -161,6 +161,20 @@ time.sleep(60)
     assert not alive
 
 
+def test_one_whose_judge_died_before_it_was_adopted_ends(tmp_path):
+    """It waited for ten seconds for a parent that was no more."""
+    script = """
+import socket
+from kopt.worker import forkserver
+forkserver._ADOPTION_SECONDS = 1e9
+here, there = socket.socketpair()
+here.close()
+forkserver._await_adoption(-1, there.fileno())
+"""
+    done = subprocess.run([sys.executable, "-c", script], timeout=60.0, check=False)
+    assert done.returncode == 1
+
+
 def test_orphans_are_told_from_what_was_forked(forked):
     assert not family.reap_orphans()
     assert forked.alive

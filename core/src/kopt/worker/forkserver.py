@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import socket
 import sys
 import tempfile
@@ -107,7 +108,7 @@ class ForkServer:
             live_in(request["environment"])
             tempfile.tempdir = None  # what was found for the server
             _draw_anew()
-            _await_adoption(request["judge"])
+            _await_adoption(request["judge"], descriptor)
             gc.enable()
             candidate.main(descriptor, request["memory_limit"], hooks)
         except BaseException:  # noqa: BLE001 - it must not go on as a second server
@@ -123,10 +124,13 @@ def _draw_anew() -> None:
         numpy.random.seed()
 
 
-def _await_adoption(judge: int) -> None:
+def _await_adoption(judge: int, descriptor: int) -> None:
+    """Wait to become the judge's child, and end if it has gone: it hung up ``descriptor`` then."""
     end = time.monotonic() + _ADOPTION_SECONDS
+    line = select.poll()
+    line.register(descriptor, 0)  # what is always told: that the other end was closed
     while os.getppid() != judge:
-        if time.monotonic() > end:
+        if line.poll(0) or time.monotonic() > end:
             os._exit(1)
         time.sleep(0.0002)
 
