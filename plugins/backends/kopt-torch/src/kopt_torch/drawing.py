@@ -9,6 +9,7 @@ import torch
 from kopt.errors import ProblemError
 from kopt.model.expressions import evaluate
 from kopt_torch.domains import Domain, infer, look_at
+from kopt_torch.ordered import in_order, sorted_rows
 from kopt_torch.sharp import SHARPER, randomised, sharpened, within_bounds
 from kopt_torch.source import as_problem_error
 from kopt_torch.tensors import DTYPES
@@ -59,11 +60,14 @@ class Drawer:
         self._problem, self._function = problem, function
         self._domains: dict[str, Domain] | None = None
         self._spread: Spread = "signed"
+        self.searched: frozenset[str] = frozenset()
+        """Names of what the reference searches in: sorted, unless the problem's own code drew it."""
 
     def draw(self, problem: Problem, workload: Workload, seed: int, distribution: str) -> Draw:
         """Draw the arguments of one call on the reference's device. Raises ProblemError."""
         if problem.inputs:
-            return _from_specs(problem, self._function, workload, seed, distribution)
+            drawn = _from_specs(problem, self._function, workload, seed, distribution)
+            return in_order(drawn, self.searched)
         drawn = _from_file(problem, self._function, seed)
         if distribution != "native":
             generator = torch.Generator(device=self._function.device).manual_seed(seed)
@@ -73,6 +77,7 @@ class Drawer:
                     value, domains[name], distribution, self._spread, generator
                 )
             )  # fmt: skip
+            drawn = in_order(drawn, self.searched)
         return drawn
 
     def state(self, seed: int, distribution: str) -> dict[str, torch.Tensor]:
@@ -81,7 +86,8 @@ class Drawer:
         if distribution == "native":
             return state
         usual = distribution == self._spread
-        return randomised(state, seed, "signed" if usual else distribution)
+        drawn = randomised(state, seed, "signed" if usual else distribution)
+        return {n: sorted_rows(v) if n in self.searched else v for n, v in drawn.items()}
 
     def settle(self, finite: Callable[[str], bool]) -> tuple[str, ...]:
         """Choose the values that sharp inputs have; return the distributions to ask on.
@@ -108,15 +114,17 @@ class Drawer:
         )  # fmt: skip
 
     def notes(self) -> tuple[str, ...]:
-        """Say what was inferred of the inputs, for a person; empty where they are declared."""
+        """Say what was inferred of the inputs, for a person."""
+        names = ", ".join(sorted(self.searched))
+        order = (f"kept sorted, as the reference searches in it: {names}",) if names else ()
         if self._problem.inputs or self._domains is None:
-            return ()
+            return order
         said = [f"{name} {words}" for name, d in self._domains.items() if (words := d.words())]
         if self._spread == "positive":
             said.append("what is drawn positive stays so: the reference is not finite otherwise")
         if self._spread == "within":
             said.append("all stay in the range seen: the reference is not finite outside it")
-        return (f"inferred from two draws: {'; '.join(said)}",) if said else ()
+        return (f"inferred from two draws: {'; '.join(said)}", *order) if said else order
 
     def _known_domains(self) -> dict[str, Domain]:
         if self._domains is None:

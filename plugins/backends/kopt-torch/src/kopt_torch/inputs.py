@@ -12,7 +12,7 @@ from kopt_torch.checksum import checksum
 from kopt_torch.tensors import SharedTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from kopt.model.problem import WorkloadSignature
     from kopt.model.reference import Layout
@@ -44,10 +44,11 @@ class TorchInputs:
         init: list[Any],
         mutates: tuple[str, ...],
         device: str,
+        fixed: Collection[str] = (),
         layout: Layout = "contiguous",
     ) -> None:
         self.workload, self.seed, self.distribution = workload, seed, distribution
-        self._draw, self._mutates, self._device = draw, mutates, device
+        self._draw, self._mutates, self._device, self._fixed = draw, mutates, device, fixed
         self._layout: Layout = layout
         self._shared: dict[str, SharedTensor] = {}
         self._outputs: list[SharedTensor] = []
@@ -198,12 +199,13 @@ class TorchInputs:
         """Overwrite one element within an input with another of its values; False: none suits.
 
         Zeros stay where they are, and so do the ends: a triangle stays one. Symmetric matrices are
-        left alone, and so is module state, which a module may pack once. ``restore`` undoes it.
+        left alone, and so is what is ``fixed`` (sorted) and module state, which a module may pack
+        once. ``restore`` undoes it.
         """
         generator = random.Random(seed)
         names = [
             name for name, shared in self._shared.items()
-            if name not in self.state and _suits(shared.tensor)
+            if name not in self.state and name not in self._fixed and _suits(shared.tensor)
         ]  # fmt: skip
         for name in generator.sample(names, len(names)):
             flat = self._shared[name].tensor.view(-1)

@@ -17,6 +17,7 @@ from kopt_torch.drawing import Draw, Drawer
 from kopt_torch.float64 import widened
 from kopt_torch.inputs import TorchInputs
 from kopt_torch.likeness import alike, content
+from kopt_torch.ordered import in_order, searched
 from kopt_torch.precision import apply_precision, convolves_in_tf32
 from kopt_torch.preflight import check_memory, memory_needed, room_needed
 from kopt_torch.slices import Terms, count_slices, find_terms, take_rows
@@ -93,7 +94,7 @@ class TorchReference:
         return TorchInputs(
             lambda seed: self._draw(chosen, seed, distribution), self.signature.workloads[workload],
             workload=workload, seed=seed, distribution=distribution, init=self._function.init,
-            mutates=self.problem.mutates, device=self.device.kind,
+            mutates=self.problem.mutates, device=self.device.kind, fixed=self._drawer.searched,
         )  # fmt: skip
 
     def extents(self, workload: str) -> dict[str, int]:
@@ -121,7 +122,8 @@ class TorchReference:
         return TorchInputs(
             make, described, workload=f"{workload}, {change.name}", seed=seed,
             distribution=change.distribution, init=self._function.init,
-            mutates=self.problem.mutates, device=self.device.kind, layout=change.layout,
+            mutates=self.problem.mutates, device=self.device.kind, fixed=self._drawer.searched,
+            layout=change.layout,
         )  # fmt: skip
 
     def _changed(
@@ -142,7 +144,7 @@ class TorchReference:
                 drawn = variants.pointing_inside(drawn, extents, change.extents)
             if change.content:
                 drawn = stress.stressed(problem, drawn, change.content, seed)
-            return drawn, state
+            return in_order(drawn, self._drawer.searched), state
 
         return make
 
@@ -193,6 +195,9 @@ class TorchReference:
     def _signature(self, workload: Workload, needed: int) -> WorkloadSignature:
         drawn, state = self._draw(workload, 0, "native")
         operators = trace(self._function, drawn, state)
+        if new := searched(operators) - self._drawer.searched:
+            self._drawer.searched |= new
+            drawn, state = self._draw(workload, 0, "native")
         leaves, structure = self._first_run(drawn, state)
         self._slices[workload.name] = count_slices(
             self.problem, self._function, drawn, state, leaves
