@@ -36,6 +36,10 @@ CASES = {
     "F.avg_pool1d(x, 6, stride=1, padding=1)": (2, 3, 40),
     "F.max_pool1d(x, 13, stride=1, padding=2)": (2, 3, 40),
     "F.avg_pool1d(x, 20, stride=1)": (1, 3, 40),
+    "F.max_pool1d(x, 5, stride=1, padding=1, dilation=4)": (3, 4112),
+    "F.avg_pool1d(x, 12, stride=1, padding=3, count_include_pad=False)": (1, 2, 5000),
+    "F.avg_pool1d(x, 8, stride=1, padding=4)  # long": (2, 1, 4096),
+    "F.max_pool1d(x, 9, stride=1, ceil_mode=True)": (9, 4100),
 }  # fmt: skip
 
 
@@ -55,10 +59,25 @@ def test_results_are_those_of_float64(graph_of, body):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(3))
     exact = reference(body)(x.double())
     for candidate in candidates:
-        small = {"ROWS": candidate.knobs["ROWS"].choices[-1]}
+        small = {
+            n: candidate.knobs[n].choices[k]
+            for n, k in (("ROWS", -1), ("PER", 0))
+            if n in candidate.knobs
+        }
         small |= {"BLOCK": 128} if "BLOCK" in candidate.knobs else {"SPAN": 32}
         for values in ({}, small):
             CHECK.assert_accurate(CHECK.interpreted(candidate, x, **values), exact, 4)
+
+
+@pytest.mark.parametrize("body", [case for case, shape in CASES.items() if shape[-1] > 4000])
+def test_long_rows_of_half_precision(graph_of, body):
+    shape = (*CASES[body][:-1], 4096)
+    graph = graph_of(f"def reference(x): return {body}", dtype="float16", x=shape)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(3)).to(torch.float16)
+    candidates = propose(graph)
+    assert len(candidates) >= 2
+    for candidate in candidates:
+        CHECK.assert_accurate(CHECK.interpreted(candidate, x), reference(body)(x.double()), 2)
 
 
 @pytest.mark.parametrize("body", list(CASES)[3:4] + list(CASES)[7:8])
@@ -72,6 +91,18 @@ def test_float16_and_other_layouts(graph_of, body):
         CHECK.assert_accurate(got, reference(body)(x.double()), 2)
 
 
+def test_nan_wins_at_the_ends_of_long_rows_too(graph_of):
+    graph = graph_of(
+        "def reference(x): return F.max_pool1d(x, 3, 1, 1)", dtype="float16", x=(3, 5000)
+    )
+    x = torch.randn(3, 5000).half()
+    x[0, 0], x[1, -1], x[2, 1000] = float("nan"), float("nan"), float("inf")
+    x[2, 2000:2100] = float("-inf")
+    exact = F.max_pool1d(x, 3, 1, 1)
+    for candidate in propose(graph):
+        assert torch.equal(CHECK.interpreted(candidate, x).nan_to_num(7), exact.nan_to_num(7))
+
+
 def test_nan_wins_and_infinities_stay(graph_of):
     graph = graph_of("def reference(x): return F.max_pool2d(x, 3, 2, 1)", x=(1, 2, 9, 20))
     x = torch.randn(1, 2, 9, 20)
@@ -81,6 +112,32 @@ def test_nan_wins_and_infinities_stay(graph_of):
     assert exact.isnan().any() and (exact == float("-inf")).any()
     for candidate in propose(graph):
         assert torch.equal(CHECK.interpreted(candidate, x).nan_to_num(7), exact.nan_to_num(7))
+
+
+def test_rows_that_begin_anywhere_are_read_and_written_sixteen_bytes_at_a_time(graph_of):
+    body = "def reference(x): return F.max_pool1d(x, 4, 1)"
+    for dtype, columns, wanted in [
+        ("float32", 8192, True), ("bfloat16", 8200, True), ("bfloat16", 8203, False),
+        ("bfloat16", 2048, False),
+    ]:  # fmt: skip
+        graph = graph_of(body, dtype=dtype, x=(4, columns))
+        candidate = propose(graph)[0]
+        assert ("wherever rows begin" in candidate.idea) is wanted
+        if wanted:
+            x = torch.empty(4, columns, dtype=getattr(torch, dtype), device="meta")
+            (kernel,) = CHECK.compiled(candidate, [x])
+            assert "st.global.v4.b32" in kernel.asm["ptx"]
+            assert "ld.global.v4.b32" in kernel.asm["ptx"]
+            assert "bar.sync" not in kernel.asm["ptx"]
+
+
+def test_rows_of_other_lengths_are_pooled_where_they_can_be_read(graph_of):
+    graph = graph_of("def reference(x): return F.max_pool1d(x, 4, 1)", x=(4, 8192))
+    candidate = propose(graph)[0]
+    x = torch.randn(5, 1044, generator=torch.Generator().manual_seed(3))
+    CHECK.assert_accurate(CHECK.interpreted(candidate, x), F.max_pool1d(x.double(), 4, 1), 4)
+    with pytest.raises(ValueError, match="multiples of 4 elements only"):
+        CHECK.interpreted(candidate, x[:, 1:])
 
 
 def test_other_shapes_are_pooled_or_refused(graph_of):

@@ -27,6 +27,8 @@ _TAPS = 64
 """The largest window that is written out position by position."""
 _UNROLLED = 128
 """Reads that one program may have written out."""
+_LONG = 4096
+"""Outputs of a row from which on its ends hardly count."""
 _WIDEST = 64
 """Window along the row that is still gathered one position after the other."""
 
@@ -74,7 +76,12 @@ class Pooling:
         pool = recognised(graph) if target.language == "triton" else None
         if pool is None:
             return []
-        kinds = [_packed(graph, pool), _lanes(graph, pool), _rows(graph, pool)]
+        kinds = [
+            _anywhere(graph, pool),
+            _packed(graph, pool),
+            _lanes(graph, pool),
+            _rows(graph, pool),
+        ]
         if not pool.touching and (pool.stride[2] > 1 or prod(pool.window) > 32):
             kinds.reverse()
         return [kernel for kernel in kinds if kernel is not None]
@@ -150,6 +157,21 @@ def _three(given: Given, dims: int, missing: int = 1) -> Three | None:
     return depth, height, width
 
 
+def _anywhere(graph: Graph, pool: Pool) -> Candidate | None:
+    """Return a kernel for long rows of results that begin at no multiple of 16 bytes."""
+    group = 4 if pool.x.dtype == "float32" else 8
+    reach = 3 * group + (pool.window[2] - 1) * pool.dilation[2]
+    odd = pool.pooled[2] % group and pool.extents[2] % group == 0 and pool.stride[2] == 1
+    if pool.dims > 1 or not odd or reach > _WIDEST or pool.pooled[2] < _LONG:
+        return None
+    knobs = {
+        "BLOCK": nearest(128, [32, 64, 128, 256]),
+        "num_warps": nearest(4, [1, 2, 4, 8]),
+    }
+    idea = "wide reads, several outputs a lane, wide writes wherever rows begin"
+    return _filled(graph, pool, "pool_anywhere.py.txt", idea, knobs, group=group)
+
+
 def _packed(graph: Graph, pool: Pool) -> Candidate | None:
     group = 4 if pool.x.dtype == "float32" else 8
     before = -pool.padding[2] % group
@@ -203,9 +225,19 @@ def _rows(graph: Graph, pool: Pool) -> Candidate | None:
 
 
 def _filled(
-    graph: Graph, pool: Pool, template: str, idea: str, knobs: dict[str, Knob], **places: object
+    graph: Graph,
+    pool: Pool,
+    template: str,
+    idea: str,
+    knobs: dict[str, Knob],
+    *,
+    group: int | None = None,
+    **places: object,
 ) -> Candidate | None:
     common = rendering.template("pool_common.py.txt").substitute(dict(_places(pool)))
+    if group is not None:
+        groups = rendering.template("pool_groups.py.txt").substitute(common=common, group=group)
+        places["groups"] = groups
     return filled(
         template, graph, f"{pool.kind}_pool{pool.dims}d", f"{pool.kind} pooling: {idea}",
         [pool.x.name], knobs, common=common, **places,
