@@ -354,6 +354,32 @@ def test_rows_of_more_pieces_than_multiprocessors_are_refused(graph_of, monkeypa
             CHECK.entry_of(candidate)(x, **candidate.chosen)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("body", "at_most"), [("F.log_softmax(x, 1)", 1.0), ("F.softmax(x, 1)", 2.0)]
+)
+def test_powers_of_long_rows_are_few(graph_of, body, at_most, dtype):
+    """One for each element where a maximum is found, and one where the result needs it.
+
+    And one for those that share a state, once for each tile and once at the end.
+    """
+    shape = (4096, 393216)
+    graph = graph_of(f"def reference(x): return {body}", dtype=dtype, x=shape)
+    x = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+    ideas = []
+    for candidate in Reductions().propose(graph, CHECK.TARGET):
+        ideas.append(candidate.idea)
+        (kernel,) = CHECK.compiled(candidate, [x])
+        values = {name: knob.default for name, knob in candidate.knobs.items()}
+        tile = values.get("BLOCK", values.get("PIECE", 0))
+        each = values.get("ROWS", 1) * tile / (32 * values["num_warps"])
+        shared = 2 / (4 if dtype == "float32" else 8)
+        assert kernel.asm["ptx"].count("ex2.approx") <= (at_most + shared) * each + 4
+    assert [idea.split(",")[0] for idea in ideas] == [
+        "reductions: second read from L2", "reductions: one read", "reductions: sweeps over tiles",
+    ]  # fmt: skip
+
+
 def test_bfloat16_compiles_for_sm_90(graph_of):
     graph = graph_for(graph_of, "F.normalize(x, dim=1)", [(512, 1000)], "bfloat16")
     x = torch.empty(512, 1000, dtype=torch.bfloat16, device="meta")

@@ -70,6 +70,37 @@ class Statistic:
             for name, value, dtype in zip(names, self.initial, self.types, strict=True)
         ]
 
+    @property
+    def powers(self) -> bool:
+        """The state is a maximum and a sum of powers above it."""
+        return self.kind in ("softmax", "logsumexp")
+
+    def whole(self, names: Names, x: Term) -> list[str]:
+        """Return lines that leave the states of a single tile ``x`` in [ROWS, 1], for ``powers``."""
+        a, b = names
+        return [
+            f"{a}_x = tl.where(inside, {x.to(self.of)}, {self.initial[0]})",
+            f"{a} = tl.max({a}_x, axis=1)[:, None]",
+            *self._shift(a, f"{a}_shift"),
+            f"{b} = tl.sum({_power(f'{a}_x - {a}_shift')}, axis=1)[:, None]",
+        ]
+
+    def folded(self, names: Names, x: Term, fold: str) -> list[str]:
+        """Return lines that add a tile ``x`` where ``inside``, for ``powers``.
+
+        Each ``fold`` elements side by side share a state: then an element takes one power and not two.
+        """
+        a, b = names
+        return [
+            f"{a}_x = tl.where(inside, {x.to(self.of)}, {self.initial[0]})",
+            f"{a}_x = tl.reshape({a}_x, [ROWS, BLOCK // {fold}, {fold}])",
+            f"{a}_top = tl.maximum({a}, tl.max({a}_x, axis=2))",
+            *self._shift(f"{a}_top", f"{a}_shift"),
+            f"{b} = {b} * {_power(f'{a} - {a}_shift')}"
+            f" + tl.sum({_power(f'{a}_x - {a}_shift[:, :, None]')}, axis=2)",
+            f"{a} = {a}_top",
+        ]
+
     def update(self, names: Names, x: Term, index: str, *, completed: bool = False) -> list[str]:
         """Return lines that add a tile ``x`` where ``inside``.
 
@@ -105,7 +136,7 @@ class Statistic:
                 f"{b} += {a}_step * tl.where(inside, {value} - {a}, 0.0)",
             ]
         lines = [f"{value} = tl.where(inside, {x.to(self.of)}, {self.initial[0]})"]
-        if self.kind in ("softmax", "logsumexp"):
+        if self.powers:
             return [
                 *lines,
                 f"{a}_top = tl.maximum({a}, {value})",
@@ -151,7 +182,7 @@ class Statistic:
                 f"{b} = tl.sum({b} + {count} * ({a} - {a}_mean) * ({a} - {a}_mean), axis=1)[:, None]",
                 f"{a} = {a}_mean",
             ]
-        if self.kind in ("softmax", "logsumexp"):
+        if self.powers:
             return [
                 f"{a}_top = tl.max({a}, axis=1)[:, None]",
                 *self._shift(f"{a}_top", f"{a}_shift"),

@@ -61,9 +61,7 @@ class Tiles:
             lines += writer.lines[done:]
             done = len(writer.lines)
             for each, term in zip(reductions, terms, strict=True):
-                lines += each.statistic.begin(each.states, "[ROWS, BLOCK]")
-                lines += each.statistic.update(each.states, term, "r")
-                lines += self._merged(each, "r_in.to(tl.float32)", "(REDUCED * 1.0)")
+                lines += self._whole(each, term, "(REDUCED * 1.0)")
         term = writer.value(self.step.result, self.step.places)
         lines += [*writer.lines[done:], *self._store(term)]
         return self._kernel("whole", [], lines)
@@ -176,7 +174,13 @@ class Tiles:
         if any(each.statistic.kind == "moments" for each in reductions):
             inner.append("turn = step // BLOCK + 1.0")
         lines = []
+        fold = self._fold
         for each, term in zip(reductions, terms, strict=True):
+            if each.statistic.powers and fold:
+                lines.append(f"FOLD: tl.constexpr = {fold} if BLOCK > {fold} else BLOCK")
+                lines += each.statistic.begin(each.states, "[ROWS, BLOCK // FOLD]")
+                inner += each.statistic.folded(each.states, term, "FOLD")
+                continue
             lines += each.statistic.begin(each.states, "[ROWS, BLOCK]")
             inner += each.statistic.update(each.states, term, "r", completed=not self.step.full)
         lines += [f"for step in range(0, {span}, BLOCK):", *(f"    {line}" for line in inner)]
@@ -206,15 +210,31 @@ class Tiles:
             lines += self._merged(each, "taken", "(REDUCED * 1.0)")
         return lines
 
-    @staticmethod
-    def _merged(reduction: Reduction, count: str, total: str) -> list[str]:
+    @property
+    def _fold(self) -> int:
+        """Elements side by side in a row that one thread has; 0 where columns are reduced."""
+        widths = [FLOAT_BYTES.get(load.argument.dtype, 8) for load in self.step.loads]
+        return 16 // max(widths) if self.step.rowwise else 0
+
+    def _whole(self, reduction: Reduction, term: Term, total: str) -> list[str]:
+        """Return lines that leave the merged states of a tile that is all of its rows' or piece's."""
+        statistic, states = reduction.statistic, reduction.states
+        if statistic.powers:
+            return [*statistic.whole(states, term), *self._scalars_of_one_row(states)]
+        return [
+            *statistic.begin(states, "[ROWS, BLOCK]"),
+            *statistic.update(states, term, "r"),
+            *self._merged(reduction, "r_in.to(tl.float32)", total),
+        ]
+
+    def _merged(self, reduction: Reduction, count: str, total: str) -> list[str]:
         """Return lines that merge states; those of a single row become scalars, of no layout."""
         states = reduction.states
-        return [
-            *reduction.statistic.merge(states, count, total),
-            "if ROWS == 1:",
-            *(f"    {state} = tl.sum({state})" for state in states),
-        ]
+        return [*reduction.statistic.merge(states, count, total), *self._scalars_of_one_row(states)]
+
+    @staticmethod
+    def _scalars_of_one_row(states: Iterable[str]) -> list[str]:
+        return ["if ROWS == 1:", *(f"    {state} = tl.sum({state})" for state in states)]
 
     def _finish(self, span: str) -> list[str]:
         writer = self._writer("w", last=self.step.full)

@@ -29,10 +29,7 @@ class WaitingTiles(Tiles):
             lines += writer.lines[done:]
             done = len(writer.lines)
             for each, term in zip(reductions, terms, strict=True):
-                lines += each.statistic.begin(each.states, "[ROWS, BLOCK]")
-                lines += each.statistic.update(each.states, term, "r")
-                count = f"({self._count('begin', 1)} * 1.0)"
-                lines += self._merged(each, "r_in.to(tl.float32)", count)
+                lines += self._whole(each, term, f"({self._count('begin', 1)} * 1.0)")
             lines += self._shared(level)
         term = writer.value(self.step.result, self.step.places)
         lines += [*writer.lines[done:], *self._store(term)]

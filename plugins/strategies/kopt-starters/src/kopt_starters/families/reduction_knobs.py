@@ -18,6 +18,8 @@ REGISTER_TILE = 32768
 _MOST_PARTS = 2048
 SHORT = 1 << 16
 """Elements of a row of which programs that wait for one another keep pieces in registers."""
+LONG = 1 << 20
+"""Elements of a row whose pieces still fit into the registers of as many programs as wait."""
 FOLDED_ROWS = 1024
 """Positions of joined rows that a program has."""
 _AT_ONCE = 128 * 1024

@@ -20,6 +20,7 @@ from kopt_starters.codegen.waiting import WaitingTiles
 from kopt_starters.codegen.writer import identifier
 from kopt_starters.families.reduction_knobs import (
     FOLDED_ROWS,
+    LONG,
     REGISTER_TILE,
     SHORT,
     folded_knobs,
@@ -85,6 +86,9 @@ def _suiting(step: Step, device: Device) -> list[_Structure]:
         found.append(_WAITING)
     if waits and not few:
         found.append(_SWEEPING)
+        # What is kept in registers needs no second power where a maximum and powers are reduced.
+        if SHORT < step.cols <= LONG and any(each.statistic.powers for each in step.reductions):
+            found.append(_WAITING)
     if few:
         found.append(_SPLIT)
     if not few and not step.rowwise and _folds(step, device):
