@@ -99,12 +99,17 @@ def _compiled(source: str, knobs: dict[str, Any], kernels: list[str], folder: Pa
         r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?(.+?)\s*(\w+)\[\];",
         r"\1 *const \2 = reinterpret_cast<\1 *>(kopt_on_cpu::dynamic_shared.data());", source,
     )  # fmt: skip
+    # What is one instruction of a warp is in the headers, by the same name.
+    shared = re.sub(
+        r"__device__ __forceinline__ void \w+\([^{]*\{(?:(?!\n\}\n).)*?asm volatile.*?\n\}\n", "", shared,
+        flags=re.DOTALL,
+    )  # fmt: skip
     starts = [
         f'extern "C" void kopt_start_{name}(void **given, const unsigned *shape, size_t shared) '
         f"{{ kopt_on_cpu::start({name}, given, shape, shared); }}"
         for name in kernels
     ]
-    text = "\n".join(['#include "cuda_on_cpu.h"', shared, *starts])
+    text = "\n".join(['#include "cuda_on_cpu.h"', '#include "warp.h"', shared, *starts])
     (folder / "kernel.cpp").write_text(text)
     library = folder / "kernel.so"
     defined = [f"-D{name}={value}" for name, value in knobs.items()]

@@ -8,6 +8,7 @@ from kopt_starters.convolution import channels_last, knobs
 from kopt_starters.convolution.fusing import PLAIN, ending
 from kopt_starters.convolution.rendering import call, ends, geometry, identifier, same, write
 from kopt_starters.convolution.task import convolution_of
+from kopt_starters.families.convolution_cuda import channels_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,13 +32,17 @@ class ConvolutionFamily:
         convolutions = [node for node in graph.nodes if node.operator == "convolution"]
         found = (convolution_of(node, graph.call.tf32) for node in convolutions)
         tasks = [task for task in found if task is not None]
-        if target.language != "triton" or target.device.kind != "cuda":
+        if target.language not in ("triton", "cuda") or target.device.kind != "cuda":
             return []
         if not tasks or len(tasks) < len(convolutions):
             return []
         end = ending(graph, tasks[-1], *tasks[:-1])
         if end is None:
             return []
+        if target.language == "cuda":
+            alone = len(tasks) == 1 and end is PLAIN and _of_arguments(graph, tasks[0])
+            kernel = channels_kernel(graph, tasks[0], target.device) if alone else None
+            return [] if kernel is None else [kernel]
         if len(tasks) == 1 and _of_arguments(graph, tasks[0]):
             proposals = _single(graph, tasks[0], end, target.device)
         elif len(tasks) == 2 and _chained(graph, tasks[0], tasks[1]):

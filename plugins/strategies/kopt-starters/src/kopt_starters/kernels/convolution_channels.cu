@@ -1,0 +1,179 @@
+// Convolution as a product on tensor cores, with channels first as they are: nothing is copied before.
+// A block keeps the weights of its channels in shared memory and goes over tiles of BLOCK_N results
+// of one row. Rows of the input come through registers, and lie in shared memory with channels last.
+$header
+#include <$include>
+#include <cstdint>
+
+using Element = $element;
+// Depth, height and width: extents of the input and the result, the kernel, stride, dilation and padding.
+constexpr int CIN = $cin, COUT = $cout, BLOCK_M = $rows;
+constexpr int D = $depth, H = $height, W = $width, OD = $out_depth, OH = $out_height, OW = $out_width;
+constexpr int KD = $taps_depth, KH = $taps_height, KW = $taps_width;
+constexpr int SD = $stride_depth, SH = $stride_height, SW = $stride_width;
+constexpr int DD = $dilation_depth, DH = $dilation_height, DW = $dilation_width;
+constexpr int PD = $padding_depth, PH = $padding_height, PW = $padding_width;
+constexpr int TAPS = KD * KH * KW, PITCH = CIN + 8, OUT_PITCH = BLOCK_N + 8;
+constexpr int WARPS_N = BLOCK_N / WARP_N, THREADS = BLOCK_M / WARP_M * WARPS_N * 32;
+constexpr int FIRST = (8 - PW % 8) % 8;  // of a tile's first pixel among eight
+constexpr int GROUPS = (FIRST + (BLOCK_N - 1) * SW + (KW - 1) * DW + 8) / 8;  // of eight pixels
+constexpr int ITEMS = GROUPS * (CIN / 2), EACH = (ITEMS + THREADS - 1) / THREADS;
+constexpr int ACROSS = (OW + BLOCK_N - 1) / BLOCK_N, DOWN = (COUT + BLOCK_M - 1) / BLOCK_M;
+constexpr long long PLANE = (long long)D * H * W, AREA = (long long)OD * OH * OW;
+static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && THREADS <= 1024);
+
+__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const Element *from) {
+    const uint32_t at = static_cast<uint32_t>(__cvta_generic_to_shared(from));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at));
+}
+
+__device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                         uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.$kind.$kind.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Pixels of one row of the input, all channels, on their way to shared memory: pairs of channels.
+struct Row {
+    uint4 even[EACH], odd[EACH];
+
+    __device__ __forceinline__ void fetch(const Element *x, long long image, int plane, int row,
+                                          int first) {
+        const bool there = plane >= 0 && plane < D && row >= 0 && row < H;
+        x += image * CIN * PLANE + ((long long)plane * H + row) * W;
+#pragma unroll
+        for (int n = 0; n < EACH; ++n) {
+            const int item = n * THREADS + threadIdx.x, pair = item % (CIN / 2);
+            const int column = first + item / (CIN / 2) * 8;
+            even[n] = odd[n] = uint4{0, 0, 0, 0};
+            if ((ITEMS % THREADS == 0 || item < ITEMS) && there && column >= 0 && column < W) {
+                const Element *from = x + 2 * pair * PLANE + column;
+                even[n] = *reinterpret_cast<const uint4 *>(from);
+                odd[n] = *reinterpret_cast<const uint4 *>(from + PLANE);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store(Element *pixels) const {
+#pragma unroll
+        for (int n = 0; n < EACH; ++n) {
+            const int item = n * THREADS + threadIdx.x, pair = item % (CIN / 2);
+            if (ITEMS % THREADS && item >= ITEMS) break;
+            Element *to = pixels + item / (CIN / 2) * (8 * PITCH) + 2 * pair;
+            const uint32_t a[4] = {even[n].x, even[n].y, even[n].z, even[n].w};
+            const uint32_t b[4] = {odd[n].x, odd[n].y, odd[n].z, odd[n].w};
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                *reinterpret_cast<uint32_t *>(to + 2 * i * PITCH) = __byte_perm(a[i], b[i], 0x5410);
+                *reinterpret_cast<uint32_t *>(to + (2 * i + 1) * PITCH) = __byte_perm(a[i], b[i], 0x7632);
+            }
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight, $bias_parameter
+         uint4 *__restrict__ out_pieces, long long tiles) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    const Element *x = reinterpret_cast<const Element *>(x_pieces);
+    Element *out = reinterpret_cast<Element *>(out_pieces);
+    Element *taps = reinterpret_cast<Element *>(memory);  // [tap][channel out][channel in]
+    Element *pixels = taps + TAPS * BLOCK_M * PITCH;      // [pixel][channel in]
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int m0 = warp / WARPS_N * WARP_M, n0 = warp % WARPS_N * WARP_N;
+    const int block_m = blockIdx.x % DOWN * BLOCK_M, channels = min(BLOCK_M, COUT - block_m);
+    const int step = gridDim.x / DOWN;
+    for (int at = threadIdx.x; at < TAPS * BLOCK_M * CIN; at += THREADS) {
+        const int tap = at % TAPS, in = at / TAPS % CIN, channel = at / (TAPS * CIN);
+        const int row = block_m + channel;
+        taps[(tap * BLOCK_M + channel) * PITCH + in] =
+            channel < channels ? weight[$weight_at] : Element(0.0f);
+    }
+    Row pieces;
+    const auto fetch = [&](long long tile, int taps_before) {
+        const int column = int(tile % ACROSS) * (BLOCK_N * SW) - PW - FIRST;
+        const int row = int(tile / ACROSS % OH), plane = int(tile / (ACROSS * OH) % OD);
+        pieces.fetch(x, tile / (ACROSS * OH * OD), plane * SD - PD + taps_before / KH * DD,
+                     row * SH - PH + taps_before % KH * DH, column);
+    };
+    long long tile = blockIdx.x / DOWN;
+    if (tile < tiles) fetch(tile, 0);
+    for (; tile < tiles; tile += step) {
+        float sums[WARP_M / 16][WARP_N / 8][4] = {};
+        for (int row = 0; row < KD * KH; ++row) {
+            __syncthreads();  // what was there is used
+            pieces.store(pixels);
+            __syncthreads();
+            if (row + 1 < KD * KH)
+                fetch(tile, row + 1);
+            else if (tile + step < tiles)
+                fetch(tile + step, 0);
+#pragma unroll
+            for (int kw = 0; kw < KW; ++kw) {
+                const Element *left =
+                    taps + ((row * KW + kw) * BLOCK_M + m0 + lane % 16) * PITCH + lane / 16 * 8;
+                const Element *right =
+                    pixels + ((n0 + lane / 16 * 8 + lane % 8) * SW + kw * DW + FIRST) * PITCH +
+                    lane / 8 % 2 * 8;
+#pragma unroll
+                for (int k = 0; k < CIN; k += 16) {
+                    uint32_t a[WARP_M / 16][4];
+#pragma unroll
+                    for (int i = 0; i < WARP_M / 16; ++i)
+                        load_matrices(a[i], left + i * 16 * PITCH + k);
+#pragma unroll
+                    for (int j = 0; j < WARP_N / 16; ++j) {
+                        uint32_t b[4];
+                        load_matrices(b, right + j * (16 * SW) * PITCH + k);
+#pragma unroll
+                        for (int i = 0; i < WARP_M / 16; ++i) {
+                            multiply(sums[i][2 * j], a[i], b[0], b[1]);
+                            multiply(sums[i][2 * j + 1], a[i], b[2], b[3]);
+                        }
+                    }
+                }
+            }
+        }
+        __syncthreads();
+        // Results lie as they will in memory, where a row begins at any of eight elements: so all but
+        // the first and last of a row are written eight at a time.
+        const int first = int(tile % ACROSS) * BLOCK_N, count = min(BLOCK_N, OW - first);
+        const long long line = tile / ACROSS, image = line / (OH * OD);
+        const long long start =
+            (image * COUT + block_m) * AREA + line % (OH * OD) * OW + first;
+#pragma unroll
+        for (int i = 0; i < WARP_M / 16; ++i) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int channel = m0 + i * 16 + half * 8 + lane / 4;
+                const float added = $added;
+                Element *to = pixels + channel * OUT_PITCH + int((start + channel * AREA) % 8) +
+                              n0 + lane % 4 * 2;
+#pragma unroll
+                for (int j = 0; j < WARP_N / 8; ++j) {
+                    to[j * 8] = Element(sums[i][j][2 * half] + added);
+                    to[j * 8 + 1] = Element(sums[i][j][2 * half + 1] + added);
+                }
+            }
+        }
+        __syncthreads();
+        constexpr int PIECES = BLOCK_N / 8 + 1;
+        for (int at = threadIdx.x; at < channels * PIECES; at += THREADS) {
+            const int channel = at / PIECES, piece = at % PIECES * 8;
+            const long long place = start + channel * AREA;
+            const int begin = piece - int(place % 8);
+            const Element *from = pixels + channel * OUT_PITCH + piece;
+            Element *to = out + place + begin;
+            if (begin >= 0 && begin + 8 <= count) {
+                *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
+            } else {
+#pragma unroll
+                for (int i = 0; i < 8; ++i)
+                    if (begin + i >= 0 && begin + i < count) to[i] = from[i];
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+"""Convolutions in CUDA C++: run by a CPU against float64, compiled for three architectures."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+pytest.importorskip("kopt_cuda")
+
+import torch
+
+from kopt_cuda.compiling import LOG, compile_cubin
+from kopt_cuda.plan import plan_of
+from kopt_cuda.resources import resources_of
+from kopt_cuda.toolchain import find_toolchain
+from kopt_starters.families.convolution import ConvolutionFamily
+
+F = torch.nn.functional
+HERE = Path(__file__)
+CHECK = SimpleNamespace(**runpy.run_path(str(HERE.with_name("checking.py"))))
+ON_CPU = SimpleNamespace(**runpy.run_path(str(HERE.with_name("cuda_on_cpu.py"))))
+CUDA = CHECK.TARGET.model_copy(update={"language": "cuda"})
+SMALL = {"BLOCK_N": 64, "BLOCKS": 1}
+
+CASES = {
+    # function and what it is given beside x, w and b: shapes of x and w, and knobs
+    "F.conv2d(x, w, b)": ((2, 16, 5, 72), (32, 16, 3, 3), {}),
+    "F.conv2d(x, w, None, padding=1)": ((1, 16, 4, 80), (24, 16, 3, 3), {"WARP_M": 16}),
+    "F.conv1d(x, w, b)": ((3, 32, 104), (48, 32, 5), {"WARP_N": 64}),
+    "F.conv1d(x, w, b, stride=3, dilation=4)": ((2, 16, 400), (32, 16, 3), {}),
+    "F.conv2d(x, w, b, stride=(2, 1), padding=(2, 9), dilation=(1, 5))": (
+        (1, 16, 7, 64), (16, 16, 2, 4), {}),
+    "F.conv_transpose2d(x, w, b, padding=(1, 3))": ((1, 16, 4, 64), (16, 32, 3, 7), {"WARP_M": 32}),
+    "F.conv_transpose1d(x, w, None, dilation=3)": ((2, 32, 200), (32, 48, 5), {"BLOCK_N": 128}),
+    "F.conv3d(x, w, b, padding=(1, 0, 2))": ((1, 16, 3, 4, 72), (16, 16, 3, 2, 3), {}),
+    "F.conv_transpose3d(x, w, b)": ((1, 16, 2, 3, 64), (16, 24, 2, 2, 3), {}),
+    "F.conv1d(x, w, b, padding=1)": ((1, 128, 136), (160, 128, 3), {"WARP_N": 32}),
+}  # fmt: skip
+
+
+@pytest.fixture
+def propose(graph_of):
+    """Return the CUDA kernels for a convolution over arguments of these shapes."""
+
+    def proposed(body, x, w, dtype="bfloat16"):
+        out = w[1] if "transpose" in body else w[0]
+        graph = graph_of(f"def reference(x, w, b): return {body}", dtype=dtype, x=x, w=w, b=(out,))
+        return list(ConvolutionFamily().propose(graph, CUDA))
+
+    return proposed
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("body", CASES)
+def test_results_are_those_of_float64(propose, body, dtype):
+    x, w, knobs = CASES[body]
+    (candidate,) = propose(body, x, w, dtype)
+    generator = torch.Generator().manual_seed(2)
+    shapes = {"x": x, "w": w, "b": (w[1] if "transpose" in body else w[0],)}
+    given = {
+        name: torch.randn(shape, generator=generator).to(getattr(torch, dtype))
+        for name, shape in shapes.items()
+    }
+    exact = eval(body, {"F": F} | {name: each.double() for name, each in given.items()})
+    if "None" in body:
+        del given["b"]
+    (got,) = ON_CPU.run(candidate, [(exact.shape, given["x"].dtype)], given, **SMALL | knobs)
+    CHECK.assert_accurate(got, exact, 4)
+
+
+LARGE = {
+    "F.conv2d(x, w)": [((16, 16, 1024, 1024), (128, 16, 3, 3)), ((8, 64, 512, 1024), (128, 64, 3, 3))],
+    "F.conv_transpose1d(x, w)": [((64, 128, 65536), (128, 128, 3))],
+    "F.conv1d(x, w, None, stride=3, dilation=4)": [((64, 64, 524280), (128, 64, 3))],
+    "F.conv_transpose2d(x, w)": [((8, 64, 1024, 1024), (64, 64, 3, 3))],
+    "F.conv_transpose3d(x, w)": [((8, 48, 64, 64, 64), (48, 48, 3, 3, 3))],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("body", LARGE)
+def test_defaults_compile_without_spills(propose, tmp_path, body, architecture):
+    toolchain = find_toolchain()
+    for x, w in LARGE[body]:
+        (candidate,) = propose(body, x, w)
+        knobs = [f"-D{name}={value}" for name, value in candidate.chosen.items()]
+        flags = [*plan_of(candidate).flags, *knobs]
+        compile_cubin(toolchain, candidate.source, architecture, flags, [], tmp_path)
+        (used,) = resources_of((tmp_path / LOG).read_text()).values()
+        assert used.spill_bytes in (0, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "x", "w", "dtype"),
+    [
+        ("F.conv2d(x, w, b)", (2, 16, 5, 72), (32, 16, 3, 3), "float32"),
+        ("F.conv2d(x, w, b)", (2, 16, 5, 70), (32, 16, 3, 3), "bfloat16"),
+        ("F.conv2d(x, w, b)", (2, 3, 5, 72), (32, 3, 3, 3), "bfloat16"),
+        ("F.conv2d(x, w, b, groups=2)", (2, 32, 5, 72), (32, 16, 3, 3), "bfloat16"),
+        ("F.conv_transpose2d(x, w, b, stride=2)", (2, 16, 5, 72), (16, 32, 3, 3), "bfloat16"),
+        ("F.conv2d(x, w, b)", (2, 16, 5, 72), (32, 16, 1, 1), "bfloat16"),
+        ("F.conv2d(x, w, b).relu()", (2, 16, 5, 72), (32, 16, 3, 3), "bfloat16"),
+        ("F.conv2d(x, w, b)", (2, 256, 20, 72), (32, 256, 15, 15), "bfloat16"),
+    ],
+)
+def test_what_does_not_fit_gets_none(propose, body, x, w, dtype):
+    assert propose(body, x, w, dtype) == []
