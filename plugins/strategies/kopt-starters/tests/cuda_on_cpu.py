@@ -101,7 +101,7 @@ def _compiled(source: str, knobs: dict[str, Any], kernels: list[str], folder: Pa
     )  # fmt: skip
     # What is one instruction of a warp is in the headers, by the same name.
     shared = re.sub(
-        r"__device__ __forceinline__ void \w+\([^{]*\{(?:(?!\n\}\n).)*?asm volatile.*?\n\}\n", "", shared,
+        r"__device__ __forceinline__ \w+ \w+\([^{]*\{(?:(?!\n\}\n).)*?\basm\b.*?\n\}\n", "", shared,
         flags=re.DOTALL,
     )  # fmt: skip
     starts = [

@@ -1,4 +1,4 @@
-// Instructions of a warp, as kernels name them: matrices of 8 x 8, and products of 16 x 8 by 16 deep.
+// Instructions as kernels name them: matrices of 8 rows of 16 bytes, products of 16 x 8, rounding.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -11,26 +11,19 @@ inline unsigned lane() { return running->number % 32; }
 inline const void *rows_of[32][32];
 inline uint32_t operands[32][32][6];
 
+inline float wide(float value) { return value; }
 inline float wide(__half value) { return __half2float(value); }
 inline float wide(__nv_bfloat16 value) { return __bfloat162float(value); }
-inline int kind_of(const __half *) { return 16; }
-inline int kind_of(const __nv_bfloat16 *) { return 32; }
-inline int kind;  // of the elements that were loaded last
-
-inline float half_of(uint32_t pair, int which) {
-    const uint16_t bits = pair >> (16 * which);
-    if (kind == 16) {
-        __half value;
-        std::memcpy(&value, &bits, 2);
-        return wide(value);
-    }
-    __nv_bfloat16 value;
-    std::memcpy(&value, &bits, 2);
+template <class T> float element(uint32_t bits, int which) {
+    T value;
+    std::memcpy(&value, reinterpret_cast<const char *>(&bits) + which * sizeof(T), sizeof(T));
     return wide(value);
 }
+inline float (*element_of)(uint32_t, int);  // as those that were loaded last
+inline int in_word;                         // how many of them
 }  // namespace kopt_on_cpu
 
-// ldmatrix.x4: lane 8 m + r says where row r of matrix m is; a lane gets two elements of a row of each.
+// ldmatrix.x4: lane 8 m + r says where row r of matrix m is; a lane gets four bytes of a row of each.
 template <class T> void load_matrices(uint32_t (&to)[4], const T *from) {
     using namespace kopt_on_cpu;
     if (reinterpret_cast<uintptr_t>(from) % 16) {
@@ -39,14 +32,14 @@ template <class T> void load_matrices(uint32_t (&to)[4], const T *from) {
     }
     const auto &all = rows_of[running->number / 32];
     rows_of[running->number / 32][lane()] = from;
-    kind = kind_of(from);
+    element_of = element<T>, in_word = 4 / sizeof(T);
     __syncwarp();
     for (int m = 0; m < 4; ++m)
-        std::memcpy(&to[m], static_cast<const T *>(all[m * 8 + lane() / 4]) + lane() % 4 * 2, 4);
+        std::memcpy(&to[m], static_cast<const char *>(all[m * 8 + lane() / 4]) + lane() % 4 * 4, 4);
     __syncwarp();
 }
 
-// mma.m16n8k16.row.col: a lane has two elements of rows and of columns at a time.
+// mma.m16n8k16.row.col, and for float32 m16n8k8: a lane has four bytes of rows and columns at a time.
 inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     using namespace kopt_on_cpu;
     auto &all = operands[running->number / 32];
@@ -56,14 +49,30 @@ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
     for (int each = 0; each < 4; ++each) {
         const int row = lane() / 4 + each / 2 * 8, column = lane() % 4 * 2 + each % 2;
         float sum = 0;
-        for (int k = 0; k < 16; ++k) {
-            const int beside = k % 8 / 2;
-            const uint32_t left = all[row % 8 * 4 + beside][row / 8 + k / 8 * 2];
-            sum += half_of(left, k % 2) * half_of(all[column * 4 + beside][4 + k / 8], k % 2);
+        for (int word = 0; word < 8; ++word) {
+            const uint32_t left = all[row % 8 * 4 + word % 4][row / 8 + word / 4 * 2];
+            const uint32_t right = all[column * 4 + word % 4][4 + word / 4];
+            for (int i = 0; i < in_word; ++i) sum += element_of(left, i) * element_of(right, i);
         }
         c[each] += sum;
     }
     __syncwarp();
+}
+
+// cvt.rna.tf32.f32: ten bits after the point, halves away from zero; what is not finite stays.
+inline float nearest(float value) {
+    if (!std::isfinite(value)) return value;
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    bits = (bits + 0x1000) & ~0x1fffu;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
+inline float __uint_as_float(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
 }
 
 inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t chosen) {

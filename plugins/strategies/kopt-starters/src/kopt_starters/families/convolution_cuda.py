@@ -1,4 +1,4 @@
-"""Convolutions in halves as products on tensor cores, in CUDA C++: channels stay first."""
+"""Convolutions as products on tensor cores, in CUDA C++: channels stay first."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _REGISTERS = 56
 """That a thread takes beside its sums and what it holds of a row, as compiled for sm_90."""
 _MOST_ROWS = 128
 """Channels of the result that a block has at most."""
-_ITEMS = 12
-"""Pairs of pieces of 16 bytes that a thread may hold on their way to shared memory."""
+_ITEMS = 24
+"""Pieces of 16 bytes that a thread may hold on their way to shared memory."""
 _AXES = ("depth", "height", "width")
 _IDEA = "convolution as a product on tensor cores, weights stay on chip, channels stay first"
 
@@ -34,14 +34,15 @@ _IDEA = "convolution as a product on tensor cores, weights stay on chip, channel
 def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate | None:
     """Return the kernel of a convolution; None where its weights or rows do not fit.
 
-    For halves in one group, with channels in whole tiles of sixteen and rows of eight. A transposed
-    one without a stride is one with its kernel turned round.
+    For one group, with channels in whole tiles of sixteen and rows of whole pieces of 16 bytes; in
+    float32 where the reference is done in TF32. A transposed one without a stride is one with its
+    kernel turned round.
     """
     width = task.x.shape[-1]
-    fits = task.itemsize == 2 and task.groups == 1 and task.cin % 16 == 0 and width % 8 == 0
+    fits = task.groups == 1 and task.cin % 16 == 0 and width % _piece(task) == 0
     unit = (1, 1, 1)
     turned = not task.transposed or (task.stride == unit and not any(task.extra))
-    if not fits or not turned or task.taps == 1:
+    if not fits or not turned or task.taps == 1 or task.kept_exact:
         return None
     padding = _padding(task)
     rows = _rows(task, padding) if min(padding) >= 0 else None
@@ -53,13 +54,14 @@ def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidat
         "header": _header(task, rows, padding, knobs, device.units),
         "element": element.type,
         "include": element.include,
-        "kind": "f16" if task.x.dtype == "float16" else "bf16",
+        "kind": {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}[task.x.dtype],
+        "shape": f"m16n8k{32 // task.itemsize}",
         "cin": str(task.cin),
         "cout": str(task.cout),
         "rows": str(rows),
         "bias_parameter": "" if task.bias is None else "const Element *__restrict__ bias,",
         "added": "0.0f" if task.bias is None else f"channel < channels ? {bias} : 0.0f",
-        "weight_at": _weight_at(task),
+        "weight": _weight(task),
         **_geometry(task, padding),
     }  # fmt: skip
     return filled_cuda("convolution_channels.cu", graph, _IDEA, knobs, places)
@@ -76,10 +78,17 @@ def _padding(task: Convolution) -> Three:
     return d, h, w
 
 
-def _weight_at(task: Convolution) -> str:
+def _piece(task: Convolution) -> int:
+    """Return the elements of 16 bytes."""
+    return 16 // task.itemsize
+
+
+def _weight(task: Convolution) -> str:
+    """Return the weight of a tap between two channels, in C++."""
+    at = f"((long long)row * CIN + in) * {task.taps} + tap"
     if task.transposed:
-        return f"((long long)in * COUT + row) * {task.taps} + ({task.taps - 1} - tap)"
-    return f"((long long)row * CIN + in) * {task.taps} + tap"
+        at = f"((long long)in * COUT + row) * {task.taps} + ({task.taps - 1} - tap)"
+    return f"nearest(weight[{at}])" if task.itemsize == 4 else f"weight[{at}]"
 
 
 def _geometry(task: Convolution, padding: Three) -> Mapping[str, str]:
@@ -109,22 +118,25 @@ def _fits(task: Convolution, padding: Three, rows: int, pixels: int) -> bool:
     return _shared(task, padding, rows, pixels) <= _SHARED and held <= _ITEMS
 
 
-def _held(task: Convolution, padding: Three, pixels: int) -> int:
-    """Return the pairs of pieces of a row that each of 256 threads holds."""
-    return -(-(_span(task, padding, pixels) // 8 * (task.cin // 2)) // 256)
-
-
 def _shared(task: Convolution, padding: Three, rows: int, pixels: int) -> int:
     """Return the bytes of shared memory that a block takes."""
-    weights = task.taps * rows * (task.cin + 8)
-    lines = _span(task, padding, pixels) * (task.cin + 8)
-    return 2 * (weights + max(lines, rows * (pixels + 8)))
+    piece = _piece(task)
+    weights = task.taps * rows * (task.cin + piece)
+    lines = _span(task, padding, pixels) * (task.cin + piece)
+    return task.itemsize * (weights + max(lines, rows * (pixels + piece)))
+
+
+def _held(task: Convolution, padding: Three, pixels: int) -> int:
+    """Return the pieces of a row that each of 256 threads holds."""
+    pieces = _span(task, padding, pixels) // _piece(task) * task.cin
+    return -(-pieces // 256)
 
 
 def _span(task: Convolution, padding: Three, pixels: int) -> int:
-    first = -padding[2] % 8
-    reach = first + (pixels - 1) * task.stride[2] + (task.kernel[2] - 1) * task.dilation[2] + 8
-    return reach // 8 * 8
+    """Return the pixels of a row that a tile's results need, in whole pieces."""
+    piece = _piece(task)
+    before = -padding[2] % piece + (task.kernel[2] - 1) * task.dilation[2] + piece
+    return (before + (pixels - 1) * task.stride[2]) // piece * piece
 
 
 def _knobs(task: Convolution, padding: Three, rows: int) -> dict[str, Knob]:
@@ -132,7 +144,7 @@ def _knobs(task: Convolution, padding: Three, rows: int) -> dict[str, Knob]:
     pixels = 128 if _fits(task, padding, rows, 128) else 64
     across = max(16, pixels * rows // high // 8)  # for eight warps
     # Of a multiprocessor: more than fit would begin when the first have gone over everything.
-    registers = high * across // 32 + 8 * _held(task, padding, pixels) + _REGISTERS
+    registers = high * across // 32 + 4 * _held(task, padding, pixels) + _REGISTERS
     blocks = 1 if registers > 128 else min(2, _SHARED // _shared(task, padding, rows, pixels))
     return {
         "BLOCK_N": nearest(pixels, [64, 128, 256]),
@@ -153,9 +165,11 @@ def _header(
     tiles = f"{x}.shape[0] * {lines} * cdiv({task.extent[2]}, BLOCK_N)"
     down = -(-task.cout // rows)
     grid = f"{down} * min({tiles}, cdiv(BLOCKS * {units}, {down}))"
-    first = -padding[2] % 8 + (task.kernel[2] - 1) * task.dilation[2] + 8
-    span = f"({first} + (BLOCK_N - 1) * {task.stride[2]}) // 8 * 8"
-    pixels = f"max({span} * {task.cin + 8}, {rows} * (BLOCK_N + 8))"
+    piece = _piece(task)
+    before = -padding[2] % piece + (task.kernel[2] - 1) * task.dilation[2] + piece
+    span = f"({before} + (BLOCK_N - 1) * {task.stride[2]}) // {piece} * {piece}"
+    pixels = f"max({span} * {task.cin + piece}, {rows} * (BLOCK_N + {piece}))"
+    weights = task.taps * rows * (task.cin + piece)
     given = [x, weight, *([] if task.bias is None else [identifier(task.bias)])]
     return header(
         "//",
@@ -163,7 +177,7 @@ def _header(
             f"requires = [{required}]",
             *launch("convolve", [grid], [f"32 * ({rows} // WARP_M) * (BLOCK_N // WARP_N)"],
                     [*given, "out", tiles]),
-            f'shared = "2 * ({task.taps * rows * (task.cin + 8)} + {pixels})"',
+            f'shared = "{task.itemsize} * ({weights} + {pixels})"',
         ],
         knobs,
     )  # fmt: skip

@@ -13,11 +13,13 @@ constexpr int KD = $taps_depth, KH = $taps_height, KW = $taps_width;
 constexpr int SD = $stride_depth, SH = $stride_height, SW = $stride_width;
 constexpr int DD = $dilation_depth, DH = $dilation_height, DW = $dilation_width;
 constexpr int PD = $padding_depth, PH = $padding_height, PW = $padding_width;
-constexpr int TAPS = KD * KH * KW, PITCH = CIN + 8, OUT_PITCH = BLOCK_N + 8;
+constexpr int PIECE = 16 / sizeof(Element);     // elements that are read and written at once
+constexpr int TOGETHER = 4 / sizeof(Element);   // channels that are put into shared memory at once
+constexpr int TAPS = KD * KH * KW, PITCH = CIN + PIECE, OUT_PITCH = BLOCK_N + PIECE;
 constexpr int WARPS_N = BLOCK_N / WARP_N, THREADS = BLOCK_M / WARP_M * WARPS_N * 32;
-constexpr int FIRST = (8 - PW % 8) % 8;  // of a tile's first pixel among eight
-constexpr int GROUPS = (FIRST + (BLOCK_N - 1) * SW + (KW - 1) * DW + 8) / 8;  // of eight pixels
-constexpr int ITEMS = GROUPS * (CIN / 2), EACH = (ITEMS + THREADS - 1) / THREADS;
+constexpr int FIRST = (PIECE - PW % PIECE) % PIECE;  // place of a tile's first pixel in its piece
+constexpr int PIECES = (FIRST + (BLOCK_N - 1) * SW + (KW - 1) * DW + PIECE) / PIECE;  // of a row
+constexpr int ITEMS = PIECES * (CIN / TOGETHER), EACH = (ITEMS + THREADS - 1) / THREADS;
 constexpr int ACROSS = (OW + BLOCK_N - 1) / BLOCK_N, DOWN = (COUT + BLOCK_M - 1) / BLOCK_M;
 constexpr long long PLANE = (long long)D * H * W, AREA = (long long)OD * OH * OW;
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && THREADS <= 1024);
@@ -30,15 +32,22 @@ __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const Element *
 
 __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                          uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.$kind.$kind.f32 "
+    asm volatile("mma.sync.aligned.$shape.row.col.f32.$kind.$kind.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Pixels of one row of the input, all channels, on their way to shared memory: pairs of channels.
+// A float32 as tensor cores take it: rounded, where they would cut off.
+__device__ __forceinline__ float nearest(float value) {
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+    return __uint_as_float(bits);
+}
+
+// Pixels of one row of the input, all channels, on their way to shared memory.
 struct Row {
-    uint4 even[EACH], odd[EACH];
+    uint4 held[EACH][TOGETHER];
 
     __device__ __forceinline__ void fetch(const Element *x, long long image, int plane, int row,
                                           int first) {
@@ -46,13 +55,16 @@ struct Row {
         x += image * CIN * PLANE + ((long long)plane * H + row) * W;
 #pragma unroll
         for (int n = 0; n < EACH; ++n) {
-            const int item = n * THREADS + threadIdx.x, pair = item % (CIN / 2);
-            const int column = first + item / (CIN / 2) * 8;
-            even[n] = odd[n] = uint4{0, 0, 0, 0};
-            if ((ITEMS % THREADS == 0 || item < ITEMS) && there && column >= 0 && column < W) {
-                const Element *from = x + 2 * pair * PLANE + column;
-                even[n] = *reinterpret_cast<const uint4 *>(from);
-                odd[n] = *reinterpret_cast<const uint4 *>(from + PLANE);
+            const int item = n * THREADS + threadIdx.x;
+            const int channel = item % (CIN / TOGETHER) * TOGETHER;
+            const int column = first + item / (CIN / TOGETHER) * PIECE;
+            const bool inside = (ITEMS % THREADS == 0 || item < ITEMS) && column >= 0 && column < W;
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                held[n][i] = uint4{0, 0, 0, 0};
+                if (there && inside)
+                    held[n][i] =
+                        *reinterpret_cast<const uint4 *>(x + (channel + i) * PLANE + column);
             }
         }
     }
@@ -60,15 +72,22 @@ struct Row {
     __device__ __forceinline__ void store(Element *pixels) const {
 #pragma unroll
         for (int n = 0; n < EACH; ++n) {
-            const int item = n * THREADS + threadIdx.x, pair = item % (CIN / 2);
+            const int item = n * THREADS + threadIdx.x;
             if (ITEMS % THREADS && item >= ITEMS) break;
-            Element *to = pixels + item / (CIN / 2) * (8 * PITCH) + 2 * pair;
-            const uint32_t a[4] = {even[n].x, even[n].y, even[n].z, even[n].w};
-            const uint32_t b[4] = {odd[n].x, odd[n].y, odd[n].z, odd[n].w};
+            Element *to = pixels + item / (CIN / TOGETHER) * (PIECE * PITCH) +
+                          item % (CIN / TOGETHER) * TOGETHER;
+            const uint4 &first = held[n][0], &last = held[n][TOGETHER - 1];
+            const uint32_t a[4] = {first.x, first.y, first.z, first.w};
+            const uint32_t b[4] = {last.x, last.y, last.z, last.w};
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                *reinterpret_cast<uint32_t *>(to + 2 * i * PITCH) = __byte_perm(a[i], b[i], 0x5410);
-                *reinterpret_cast<uint32_t *>(to + (2 * i + 1) * PITCH) = __byte_perm(a[i], b[i], 0x7632);
+                if (TOGETHER == 1) {
+                    *reinterpret_cast<float *>(to + i * PITCH) = nearest(__uint_as_float(a[i]));
+                } else {  // two pixels of two channels, turned
+                    Element *two = to + 2 * i * PITCH;
+                    *reinterpret_cast<uint32_t *>(two) = __byte_perm(a[i], b[i], 0x5410);
+                    *reinterpret_cast<uint32_t *>(two + PITCH) = __byte_perm(a[i], b[i], 0x7632);
+                }
             }
         }
     }
@@ -90,7 +109,7 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
         const int tap = at % TAPS, in = at / TAPS % CIN, channel = at / (TAPS * CIN);
         const int row = block_m + channel;
         taps[(tap * BLOCK_M + channel) * PITCH + in] =
-            channel < channels ? weight[$weight_at] : Element(0.0f);
+            channel < channels ? $weight : Element(0.0f);
     }
     Row pieces;
     const auto fetch = [&](long long tile, int taps_before) {
@@ -114,12 +133,12 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
 #pragma unroll
             for (int kw = 0; kw < KW; ++kw) {
                 const Element *left =
-                    taps + ((row * KW + kw) * BLOCK_M + m0 + lane % 16) * PITCH + lane / 16 * 8;
+                    taps + ((row * KW + kw) * BLOCK_M + m0 + lane % 16) * PITCH + lane / 16 * PIECE;
                 const Element *right =
                     pixels + ((n0 + lane / 16 * 8 + lane % 8) * SW + kw * DW + FIRST) * PITCH +
-                    lane / 8 % 2 * 8;
+                    lane / 8 % 2 * PIECE;
 #pragma unroll
-                for (int k = 0; k < CIN; k += 16) {
+                for (int k = 0; k < CIN; k += 2 * PIECE) {
                     uint32_t a[WARP_M / 16][4];
 #pragma unroll
                     for (int i = 0; i < WARP_M / 16; ++i)
@@ -138,8 +157,8 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
             }
         }
         __syncthreads();
-        // Results lie as they will in memory, where a row begins at any of eight elements: so all but
-        // the first and last of a row are written eight at a time.
+        // Results lie as they will in memory, where a row begins anywhere in a piece: all but the first
+        // and the last of a row are written a piece at a time.
         const int first = int(tile % ACROSS) * BLOCK_N, count = min(BLOCK_N, OW - first);
         const long long line = tile / ACROSS, image = line / (OH * OD);
         const long long start =
@@ -150,7 +169,7 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
             for (int half = 0; half < 2; ++half) {
                 const int channel = m0 + i * 16 + half * 8 + lane / 4;
                 const float added = $added;
-                Element *to = pixels + channel * OUT_PITCH + int((start + channel * AREA) % 8) +
+                Element *to = pixels + channel * OUT_PITCH + int((start + channel * AREA) % PIECE) +
                               n0 + lane % 4 * 2;
 #pragma unroll
                 for (int j = 0; j < WARP_N / 8; ++j) {
@@ -160,18 +179,18 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
             }
         }
         __syncthreads();
-        constexpr int PIECES = BLOCK_N / 8 + 1;
-        for (int at = threadIdx.x; at < channels * PIECES; at += THREADS) {
-            const int channel = at / PIECES, piece = at % PIECES * 8;
+        constexpr int WRITES = BLOCK_N / PIECE + 1;
+        for (int at = threadIdx.x; at < channels * WRITES; at += THREADS) {
+            const int channel = at / WRITES, piece = at % WRITES * PIECE;
             const long long place = start + channel * AREA;
-            const int begin = piece - int(place % 8);
+            const int begin = piece - int(place % PIECE);
             const Element *from = pixels + channel * OUT_PITCH + piece;
             Element *to = out + place + begin;
-            if (begin >= 0 && begin + 8 <= count) {
+            if (begin >= 0 && begin + PIECE <= count) {
                 *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
             } else {
 #pragma unroll
-                for (int i = 0; i < 8; ++i)
+                for (int i = 0; i < PIECE; ++i)
                     if (begin + i >= 0 && begin + i < count) to[i] = from[i];
             }
         }
