@@ -410,7 +410,8 @@ def test_a_resumed_run_asks_alike_though_it_measures_again(bench: Bench) -> None
                 each for each in box.glob("*.request.md") if not reply_of(each).exists()
             ]:
                 opinion = "role: analysis" in letter.read_text()
-                lanes = 8 * len(list(box.glob("*.reply.md"))) + 8
+                # The third kernel is several times as fast, on a busy machine too: it is asked about.
+                lanes = (1, 2, 32)[min(len(list(box.glob("*.reply.md"))), 2)]
                 answer(letter, "memory" if opinion else kernel(lanes))
             resumes += 1
             code, _, err = bench.kopt("resume", path)
