@@ -40,6 +40,13 @@ CASES = {
     "F.conv3d(x, w, b, padding=(1, 0, 2))": ((1, 16, 3, 4, 72), (16, 16, 3, 2, 3), {}),
     "F.conv_transpose3d(x, w, b)": ((1, 16, 2, 3, 64), (16, 24, 2, 2, 3), {}),
     "F.conv1d(x, w, b, padding=1)": ((1, 128, 136), (160, 128, 3), {"WARP_N": 32}),
+    "F.conv_transpose1d(x, w, b, stride=2, padding=1, dilation=2)": ((2, 32, 136), (32, 48, 3), {}),
+    "F.conv_transpose2d(x, w, b, stride=(3, 2), padding=(1, 2), output_padding=(2, 1))": (
+        (1, 16, 3, 64), (16, 32, 2, 5), {}),
+    "F.conv_transpose2d(x, w, None, stride=5, padding=1, dilation=2)": (
+        (1, 16, 2, 64), (16, 16, 3, 3), {"WARP_N": 16}),
+    "F.conv_transpose3d(x, w, b, stride=(2, 1, 2), padding=(0, 1, 1), dilation=(2, 1, 1))": (
+        (1, 16, 2, 3, 64), (16, 16, 2, 2, 3), {}),
 }  # fmt: skip
 
 
@@ -72,7 +79,7 @@ def test_results_are_those_of_float64(propose, body, dtype):
     if "None" in body:
         del given["b"]
     (got,) = ON_CPU.run(candidate, [(exact.shape, given["x"].dtype)], given, **SMALL | knobs)
-    CHECK.assert_accurate(got, exact, 4)
+    CHECK.assert_accurate(got, exact, 8 if dtype == "float32" else 4)
 
 
 def in_tf32(value):
@@ -87,6 +94,8 @@ LARGE = {
     "F.conv1d(x, w, None, stride=3, dilation=4)": [((64, 64, 524280), (128, 64, 3))],
     "F.conv_transpose2d(x, w)": [((8, 64, 1024, 1024), (64, 64, 3, 3))],
     "F.conv_transpose3d(x, w)": [((8, 48, 64, 64, 64), (48, 48, 3, 3, 3))],
+    "F.conv_transpose1d(x, w, None, 2, 1, dilation=2)": [((16, 32, 131072), (32, 64, 3))],
+    "F.conv_transpose2d(x, w, None, 5, 1, dilation=2)": [((16, 32, 64, 128), (32, 64, 3, 3))],
 }  # fmt: skip
 
 
@@ -111,7 +120,6 @@ def test_defaults_compile_without_spills(propose, tmp_path, body, architecture, 
         ("F.conv2d(x, w, b)", (2, 16, 5, 70), (32, 16, 3, 3), "bfloat16"),
         ("F.conv2d(x, w, b)", (2, 3, 5, 72), (32, 3, 3, 3), "bfloat16"),
         ("F.conv2d(x, w, b, groups=2)", (2, 32, 5, 72), (32, 16, 3, 3), "bfloat16"),
-        ("F.conv_transpose2d(x, w, b, stride=2)", (2, 16, 5, 72), (16, 32, 3, 3), "bfloat16"),
         ("F.conv2d(x, w, b)", (2, 16, 5, 72), (32, 16, 1, 1), "bfloat16"),
         ("F.conv2d(x, w, b).relu()", (2, 16, 5, 72), (32, 16, 3, 3), "bfloat16"),
         ("F.conv2d(x, w, b)", (2, 256, 20, 72), (32, 256, 15, 15), "bfloat16"),

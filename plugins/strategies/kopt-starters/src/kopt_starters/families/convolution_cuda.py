@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 
     from kopt.model.candidate import Candidate, Knob
     from kopt.model.device import Device
-    from kopt_starters.convolution.task import Convolution, Three
+    from kopt_starters.convolution.task import Convolution
     from kopt_starters.graph import Graph
 
 _SHARED = 224 * 1024
 """Bytes of shared memory that a block may have on Hopper, less what the system keeps of them."""
+_EASILY_HELD = 16
+"""Of these so many as leave registers for the rest."""
 _REGISTERS = 56
 """That a thread takes beside its sums and what it holds of a row, as compiled for sm_90."""
 _MOST_ROWS = 128
@@ -35,23 +38,20 @@ def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidat
     """Return the kernel of a convolution; None where its weights or rows do not fit.
 
     For one group, with channels in whole tiles of sixteen and rows of whole pieces of 16 bytes; in
-    float32 where the reference is done in TF32. A transposed one without a stride is one with its
-    kernel turned round.
+    float32 where the reference is done in TF32. A result of a transposed one takes those taps that
+    reach it: results beside each other in a row are done together, by their phase.
     """
     width = task.x.shape[-1]
     fits = task.groups == 1 and task.cin % 16 == 0 and width % _piece(task) == 0
-    unit = (1, 1, 1)
-    turned = not task.transposed or (task.stride == unit and not any(task.extra))
-    if not fits or not turned or task.taps == 1 or task.kept_exact:
+    if not fits or task.taps == 1 or task.kept_exact:
         return None
-    padding = _padding(task)
-    rows = _rows(task, padding) if min(padding) >= 0 else None
+    rows = _rows(task)
     if rows is None:
         return None
-    knobs, element = _knobs(task, padding, rows), ELEMENTS[task.x.dtype]
+    knobs, element = _knobs(task, rows), ELEMENTS[task.x.dtype]
     bias = element.wide.replace("value", "bias[block_m + channel]")
     places = {
-        "header": _header(task, rows, padding, knobs, device.units),
+        "header": _header(task, rows, knobs, device.units),
         "element": element.type,
         "include": element.include,
         "kind": {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}[task.x.dtype],
@@ -62,19 +62,34 @@ def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidat
         "bias_parameter": "" if task.bias is None else "const Element *__restrict__ bias,",
         "added": "0.0f" if task.bias is None else f"channel < channels ? {bias} : 0.0f",
         "weight": _weight(task),
-        **_geometry(task, padding),
+        **_geometry(task),
     }  # fmt: skip
     return filled_cuda("convolution_channels.cu", graph, _IDEA, knobs, places)
 
 
-def _padding(task: Convolution) -> Three:
-    """Return the zeros before each dimension, of the input that the kernel goes over."""
-    if not task.transposed:
-        return task.padding
+@dataclass(frozen=True)
+class _Reads:
+    """Result y takes tap t from input (y * stride + begin + t * step) / spread, where that is whole."""
+
+    stride: int
+    begin: int
+    step: int
+    spread: int
+
+    def places(self, taps: int) -> list[int]:
+        """Return where the first results of all phases read, from the first of the input on."""
+        at = [
+            phase + self.begin + t * self.step for phase in range(self.spread) for t in range(taps)
+        ]
+        return [each // self.spread for each in at if each % self.spread == 0]
+
+
+def _reads(task: Convolution) -> tuple[_Reads, _Reads, _Reads]:
     d, h, w = (
-        dilation * (taps - 1) - padding
-        for dilation, taps, padding in zip(task.dilation, task.kernel, task.padding, strict=True)
-    )
+        _Reads(1, padding, -dilation, stride) if task.transposed
+        else _Reads(stride, -padding, dilation, 1)
+        for stride, padding, dilation in zip(task.stride, task.padding, task.dilation, strict=True)
+    )  # fmt: skip
     return d, h, w
 
 
@@ -85,17 +100,17 @@ def _piece(task: Convolution) -> int:
 
 def _weight(task: Convolution) -> str:
     """Return the weight of a tap between two channels, in C++."""
-    at = f"((long long)row * CIN + in) * {task.taps} + tap"
-    if task.transposed:
-        at = f"((long long)in * COUT + row) * {task.taps} + ({task.taps - 1} - tap)"
+    channels = "in * COUT + row" if task.transposed else "row * CIN + in"
+    at = f"((long long){channels}) * {task.taps} + tap"
     return f"nearest(weight[{at}])" if task.itemsize == 4 else f"weight[{at}]"
 
 
-def _geometry(task: Convolution, padding: Three) -> Mapping[str, str]:
-    before = (1,) * (5 - len(task.x.shape))
+def _geometry(task: Convolution) -> Mapping[str, str]:
+    before, reads = (1,) * (5 - len(task.x.shape)), _reads(task)
     named = {
         "{}": (*before, *task.x.shape[2:]), "out_{}": task.extent, "taps_{}": task.kernel,
-        "stride_{}": task.stride, "dilation_{}": task.dilation, "padding_{}": padding,
+        "stride_{}": [each.stride for each in reads], "begin_{}": [each.begin for each in reads],
+        "step_{}": [each.step for each in reads], "spread_{}": [each.spread for each in reads],
     }  # fmt: skip
     return {
         name.format(axis): str(value)
@@ -104,48 +119,54 @@ def _geometry(task: Convolution, padding: Three) -> Mapping[str, str]:
     }
 
 
-def _rows(task: Convolution, padding: Three) -> int | None:
+def _rows(task: Convolution) -> int | None:
     """Return how many channels of the result a block has: as many as fit with their weights."""
     for blocks in range(1, 9):
         rows = -(-task.cout // (16 * blocks)) * 16
-        if rows <= _MOST_ROWS and _fits(task, padding, rows, 64):
+        if rows <= _MOST_ROWS and _fits(task, rows, 64):
             return rows
     return None
 
 
-def _fits(task: Convolution, padding: Three, rows: int, pixels: int) -> bool:
-    held = _held(task, padding, pixels)
-    return _shared(task, padding, rows, pixels) <= _SHARED and held <= _ITEMS
+def _fits(task: Convolution, rows: int, pixels: int) -> bool:
+    held = _held(task, pixels)
+    return _shared(task, rows, pixels) <= _SHARED and held <= _ITEMS
 
 
-def _shared(task: Convolution, padding: Three, rows: int, pixels: int) -> int:
+def _shared(task: Convolution, rows: int, pixels: int) -> int:
     """Return the bytes of shared memory that a block takes."""
-    piece = _piece(task)
+    piece, across = _piece(task), pixels * _reads(task)[2].spread
     weights = task.taps * rows * (task.cin + piece)
-    lines = _span(task, padding, pixels) * (task.cin + piece)
-    return task.itemsize * (weights + max(lines, rows * (pixels + piece)))
+    lines = _span(task, pixels) * (task.cin + piece)
+    return task.itemsize * (weights + max(lines, rows * (across + piece)))
 
 
-def _held(task: Convolution, padding: Three, pixels: int) -> int:
+def _held(task: Convolution, pixels: int) -> int:
     """Return the pieces of a row that each of 256 threads holds."""
-    pieces = _span(task, padding, pixels) // _piece(task) * task.cin
+    pieces = _span(task, pixels) // _piece(task) * task.cin
     return -(-pieces // 256)
 
 
-def _span(task: Convolution, padding: Three, pixels: int) -> int:
+def _span(task: Convolution, pixels: int) -> int:
     """Return the pixels of a row that a tile's results need, in whole pieces."""
-    piece = _piece(task)
-    before = -padding[2] % piece + (task.kernel[2] - 1) * task.dilation[2] + piece
-    return (before + (pixels - 1) * task.stride[2]) // piece * piece
+    before, piece = _before(task), _piece(task)
+    return (before + (pixels - 1) * _reads(task)[2].stride) // piece * piece
 
 
-def _knobs(task: Convolution, padding: Three, rows: int) -> dict[str, Knob]:
+def _before(task: Convolution) -> int:
+    """Return the pixels that one result of each phase needs, from the start of a piece, and a piece."""
+    places, piece = _reads(task)[2].places(task.kernel[2]), _piece(task)
+    return min(places) % piece + max(places) - min(places) + piece
+
+
+def _knobs(task: Convolution, rows: int) -> dict[str, Knob]:
     high = max(n for n in (16, 32, 48, 64) if rows % n == 0 and (n < rows or rows < 64))
-    pixels = 128 if _fits(task, padding, rows, 128) else 64
+    pixels = 128 if _fits(task, rows, 128) and _held(task, 128) <= _EASILY_HELD else 64
+    phases = _reads(task)[2].spread
     across = max(16, pixels * rows // high // 8)  # for eight warps
     # Of a multiprocessor: more than fit would begin when the first have gone over everything.
-    registers = high * across // 32 + 4 * _held(task, padding, pixels) + _REGISTERS
-    blocks = 1 if registers > 128 else min(2, _SHARED // _shared(task, padding, rows, pixels))
+    registers = high * across // 32 * phases + 4 * _held(task, pixels) + _REGISTERS
+    blocks = 1 if registers > 128 else min(2, _SHARED // _shared(task, rows, pixels))
     return {
         "BLOCK_N": nearest(pixels, [64, 128, 256]),
         "WARP_M": nearest(high, [n for n in (16, 32, 48, 64) if rows % n == 0]),
@@ -154,21 +175,18 @@ def _knobs(task: Convolution, padding: Three, rows: int) -> dict[str, Knob]:
     }
 
 
-def _header(
-    task: Convolution, rows: int, padding: Three, knobs: Mapping[str, Knob], units: int
-) -> str:
+def _header(task: Convolution, rows: int, knobs: Mapping[str, Knob], units: int) -> str:
     x, weight = identifier(task.x), identifier(task.weight)
     same = [f"{x}.shape[{n}] == {task.x.shape[n]}" for n in range(1, len(task.x.shape))]
     same += [f"{weight}.shape[{n}] == {extent}" for n, extent in enumerate(task.weight.shape)]
     required = ", ".join(f'"{each}"' for each in same)
-    lines = prod(task.extent[:2])
-    tiles = f"{x}.shape[0] * {lines} * cdiv({task.extent[2]}, BLOCK_N)"
-    down = -(-task.cout // rows)
+    lines, across = prod(task.extent[:2]), _reads(task)[2]
+    tiles = f"{x}.shape[0] * {lines} * cdiv({task.extent[2]}, BLOCK_N * {across.spread})"
+    down, piece = -(-task.cout // rows), _piece(task)
     grid = f"{down} * min({tiles}, cdiv(BLOCKS * {units}, {down}))"
-    piece = _piece(task)
-    before = -padding[2] % piece + (task.kernel[2] - 1) * task.dilation[2] + piece
-    span = f"({before} + (BLOCK_N - 1) * {task.stride[2]}) // {piece} * {piece}"
-    pixels = f"max({span} * {task.cin + piece}, {rows} * (BLOCK_N + {piece}))"
+    span = f"({_before(task)} + (BLOCK_N - 1) * {across.stride}) // {piece} * {piece}"
+    results = f"{rows} * (BLOCK_N * {across.spread} + {piece})"
+    pixels = f"max({span} * {task.cin + piece}, {results})"
     weights = task.taps * rows * (task.cin + piece)
     given = [x, weight, *([] if task.bias is None else [identifier(task.bias)])]
     return header(

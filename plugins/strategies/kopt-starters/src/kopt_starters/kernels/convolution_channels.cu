@@ -6,22 +6,39 @@ $header
 #include <cstdint>
 
 using Element = $element;
-// Depth, height and width: extents of the input and the result, the kernel, stride, dilation and padding.
+// Of depth, height and width: extents of the input and the result, the kernel, and where a result reads.
+// Result y takes tap t from input (y * S + B + t * T) / Z, where that is whole.
 constexpr int CIN = $cin, COUT = $cout, BLOCK_M = $rows;
 constexpr int D = $depth, H = $height, W = $width, OD = $out_depth, OH = $out_height, OW = $out_width;
 constexpr int KD = $taps_depth, KH = $taps_height, KW = $taps_width;
 constexpr int SD = $stride_depth, SH = $stride_height, SW = $stride_width;
-constexpr int DD = $dilation_depth, DH = $dilation_height, DW = $dilation_width;
-constexpr int PD = $padding_depth, PH = $padding_height, PW = $padding_width;
+constexpr int BD = $begin_depth, BH = $begin_height, BW = $begin_width;
+constexpr int TD = $step_depth, TH = $step_height, TW = $step_width;
+constexpr int ZD = $spread_depth, ZH = $spread_height, ZW = $spread_width;
 constexpr int PIECE = 16 / sizeof(Element);     // elements that are read and written at once
 constexpr int TOGETHER = 4 / sizeof(Element);   // channels that are put into shared memory at once
-constexpr int TAPS = KD * KH * KW, PITCH = CIN + PIECE, OUT_PITCH = BLOCK_N + PIECE;
+constexpr int ROWS = KD * KH, TAPS = ROWS * KW, PITCH = CIN + PIECE;
+constexpr int WIDTH = BLOCK_N * ZW, OUT_PITCH = WIDTH + PIECE;  // of a tile's results
 constexpr int WARPS_N = BLOCK_N / WARP_N, THREADS = BLOCK_M / WARP_M * WARPS_N * 32;
-constexpr int FIRST = (PIECE - PW % PIECE) % PIECE;  // place of a tile's first pixel in its piece
-constexpr int PIECES = (FIRST + (BLOCK_N - 1) * SW + (KW - 1) * DW + PIECE) / PIECE;  // of a row
-constexpr int ITEMS = PIECES * (CIN / TOGETHER), EACH = (ITEMS + THREADS - 1) / THREADS;
-constexpr int ACROSS = (OW + BLOCK_N - 1) / BLOCK_N, DOWN = (COUT + BLOCK_M - 1) / BLOCK_M;
+constexpr int ACROSS = (OW + WIDTH - 1) / WIDTH, DOWN = (COUT + BLOCK_M - 1) / BLOCK_M;
 constexpr long long PLANE = (long long)D * H * W, AREA = (long long)OD * OH * OW;
+
+// Of results that are the same beyond a multiple of ZW: whether a tap reaches them, and from where.
+__device__ constexpr bool reaches(int phase, int tap) { return (phase + BW + tap * TW) % ZW == 0; }
+__device__ constexpr int place_of(int phase, int tap) { return (phase + BW + tap * TW) / ZW; }
+__device__ constexpr int end_of(bool last) {
+    int found = last ? -(1 << 30) : 1 << 30;
+    for (int phase = 0; phase < ZW; ++phase)
+        for (int tap = 0; tap < KW; ++tap)
+            if (reaches(phase, tap) && (place_of(phase, tap) > found) == last)
+                found = place_of(phase, tap);
+    return found;
+}
+constexpr int LOW = end_of(false), FIRST = (LOW % PIECE + PIECE) % PIECE;  // LOW's place in its piece
+constexpr int PIECES = (FIRST + (BLOCK_N - 1) * SW + end_of(true) - LOW + PIECE) / PIECE;  // of a row
+constexpr int ITEMS = PIECES * (CIN / TOGETHER), EACH = (ITEMS + THREADS - 1) / THREADS;
+// Phases have to be known when it is compiled; more code than this would take more registers.
+constexpr int UNROLLED = ZW > 1 || KW * CIN * int(sizeof(Element)) <= 1024 ? KW : 1;
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && THREADS <= 1024);
 
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const Element *from) {
@@ -112,54 +129,74 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
             channel < channels ? $weight : Element(0.0f);
     }
     Row pieces;
-    const auto fetch = [&](long long tile, int taps_before) {
-        const int column = int(tile % ACROSS) * (BLOCK_N * SW) - PW - FIRST;
-        const int row = int(tile / ACROSS % OH), plane = int(tile / (ACROSS * OH) % OD);
-        pieces.fetch(x, tile / (ACROSS * OH * OD), plane * SD - PD + taps_before / KH * DD,
-                     row * SH - PH + taps_before % KH * DH, column);
+    // The next row of the input that a tile's results take something from; ROWS: there is none.
+    const auto following = [&](long long of, int row) {
+        const int h = int(of / ACROSS % OH) * SH + BH, d = int(of / (ACROSS * OH) % OD) * SD + BD;
+        do {
+            ++row;
+        } while (row < ROWS && ((d + row / KH * TD) % ZD || (h + row % KH * TH) % ZH));
+        return row;
+    };
+    const auto fetch = [&](long long of, int row) {
+        const int h = int(of / ACROSS % OH) * SH + BH, d = int(of / (ACROSS * OH) % OD) * SD + BD;
+        pieces.fetch(x, of / (ACROSS * OH * OD), (d + row / KH * TD) / ZD, (h + row % KH * TH) / ZH,
+                     int(of % ACROSS) * (BLOCK_N * SW) + LOW - FIRST);
+    };
+    const auto begin = [&](long long of) {
+        const int row = of < tiles ? following(of, -1) : ROWS;
+        if (row < ROWS) fetch(of, row);
+        return row;
     };
     long long tile = blockIdx.x / DOWN;
-    if (tile < tiles) fetch(tile, 0);
-    for (; tile < tiles; tile += step) {
-        float sums[WARP_M / 16][WARP_N / 8][4] = {};
-        for (int row = 0; row < KD * KH; ++row) {
+    int row = begin(tile);
+    while (tile < tiles) {
+        float sums[ZW][WARP_M / 16][WARP_N / 8][4] = {};
+        int next = -1;  // row of the next tile
+        while (row < ROWS) {
             __syncthreads();  // what was there is used
             pieces.store(pixels);
             __syncthreads();
-            if (row + 1 < KD * KH)
-                fetch(tile, row + 1);
-            else if (tile + step < tiles)
-                fetch(tile + step, 0);
-#pragma unroll
+            const int now = row;
+            row = following(tile, row);
+            if (row < ROWS)
+                fetch(tile, row);
+            else
+                next = begin(tile + step);
+#pragma unroll UNROLLED
             for (int kw = 0; kw < KW; ++kw) {
                 const Element *left =
-                    taps + ((row * KW + kw) * BLOCK_M + m0 + lane % 16) * PITCH + lane / 16 * PIECE;
-                const Element *right =
-                    pixels + ((n0 + lane / 16 * 8 + lane % 8) * SW + kw * DW + FIRST) * PITCH +
-                    lane / 8 % 2 * PIECE;
+                    taps + ((now * KW + kw) * BLOCK_M + m0 + lane % 16) * PITCH + lane / 16 * PIECE;
 #pragma unroll
-                for (int k = 0; k < CIN; k += 2 * PIECE) {
-                    uint32_t a[WARP_M / 16][4];
+                for (int phase = 0; phase < ZW; ++phase) {
+                    if (!reaches(phase, kw)) continue;
+                    const Element *right =
+                        pixels + ((n0 + lane / 16 * 8 + lane % 8) * SW + place_of(phase, kw) - LOW +
+                                  FIRST) * PITCH + lane / 8 % 2 * PIECE;
 #pragma unroll
-                    for (int i = 0; i < WARP_M / 16; ++i)
-                        load_matrices(a[i], left + i * 16 * PITCH + k);
+                    for (int k = 0; k < CIN; k += 2 * PIECE) {
+                        uint32_t a[WARP_M / 16][4];
 #pragma unroll
-                    for (int j = 0; j < WARP_N / 16; ++j) {
-                        uint32_t b[4];
-                        load_matrices(b, right + j * (16 * SW) * PITCH + k);
+                        for (int i = 0; i < WARP_M / 16; ++i)
+                            load_matrices(a[i], left + i * 16 * PITCH + k);
 #pragma unroll
-                        for (int i = 0; i < WARP_M / 16; ++i) {
-                            multiply(sums[i][2 * j], a[i], b[0], b[1]);
-                            multiply(sums[i][2 * j + 1], a[i], b[2], b[3]);
+                        for (int j = 0; j < WARP_N / 16; ++j) {
+                            uint32_t b[4];
+                            load_matrices(b, right + j * (16 * SW) * PITCH + k);
+#pragma unroll
+                            for (int i = 0; i < WARP_M / 16; ++i) {
+                                multiply(sums[phase][i][2 * j], a[i], b[0], b[1]);
+                                multiply(sums[phase][i][2 * j + 1], a[i], b[2], b[3]);
+                            }
                         }
                     }
                 }
             }
         }
+        if (next < 0) next = begin(tile + step);  // no row had anything
         __syncthreads();
         // Results lie as they will in memory, where a row begins anywhere in a piece: all but the first
         // and the last of a row are written a piece at a time.
-        const int first = int(tile % ACROSS) * BLOCK_N, count = min(BLOCK_N, OW - first);
+        const int first = int(tile % ACROSS) * WIDTH, count = min(WIDTH, OW - first);
         const long long line = tile / ACROSS, image = line / (OH * OD);
         const long long start =
             (image * COUT + block_m) * AREA + line % (OH * OD) * OW + first;
@@ -170,16 +207,20 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
                 const int channel = m0 + i * 16 + half * 8 + lane / 4;
                 const float added = $added;
                 Element *to = pixels + channel * OUT_PITCH + int((start + channel * AREA) % PIECE) +
-                              n0 + lane % 4 * 2;
+                              (n0 + lane % 4 * 2) * ZW;
 #pragma unroll
                 for (int j = 0; j < WARP_N / 8; ++j) {
-                    to[j * 8] = Element(sums[i][j][2 * half] + added);
-                    to[j * 8 + 1] = Element(sums[i][j][2 * half + 1] + added);
+#pragma unroll
+                    for (int phase = 0; phase < ZW; ++phase) {
+                        const float *found = &sums[phase][i][j][2 * half];
+                        to[j * 8 * ZW + phase] = Element(found[0] + added);
+                        to[(j * 8 + 1) * ZW + phase] = Element(found[1] + added);
+                    }
                 }
             }
         }
         __syncthreads();
-        constexpr int WRITES = BLOCK_N / PIECE + 1;
+        constexpr int WRITES = WIDTH / PIECE + 1;
         for (int at = threadIdx.x; at < channels * WRITES; at += THREADS) {
             const int channel = at / WRITES, piece = at % WRITES * PIECE;
             const long long place = start + channel * AREA;
@@ -194,5 +235,7 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
                     if (begin + i >= 0 && begin + i < count) to[i] = from[i];
             }
         }
+        tile += step;
+        row = next;
     }
 }
