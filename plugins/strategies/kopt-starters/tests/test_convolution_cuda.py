@@ -14,6 +14,7 @@ pytest.importorskip("kopt_cuda")
 
 import torch
 
+from kopt.model.expressions import evaluate
 from kopt_cuda.compiling import LOG, compile_cubin
 from kopt_cuda.plan import plan_of
 from kopt_cuda.resources import resources_of
@@ -50,14 +51,19 @@ CASES = {
 }  # fmt: skip
 
 
+def on(architecture):
+    device = CUDA.device.model_copy(update={"architecture": architecture})
+    return CUDA.model_copy(update={"device": device})
+
+
 @pytest.fixture
 def propose(graph_of):
     """Return the CUDA kernels for a convolution over arguments of these shapes."""
 
-    def proposed(body, x, w, dtype="bfloat16"):
+    def proposed(body, x, w, dtype="bfloat16", architecture="sm_90"):
         out = w[1] if "transpose" in body else w[0]
         graph = graph_of(f"def reference(x, w, b): return {body}", dtype=dtype, x=x, w=w, b=(out,))
-        return list(ConvolutionFamily().propose(graph, CUDA))
+        return list(ConvolutionFamily().propose(graph, on(architecture)))
 
     return proposed
 
@@ -102,15 +108,28 @@ LARGE = {
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 @pytest.mark.parametrize("body", LARGE)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_defaults_compile_without_spills(propose, tmp_path, body, architecture, dtype):
+def test_defaults_compile_without_spills_and_fit(propose, tmp_path, body, architecture, dtype):
     toolchain = find_toolchain()
     for x, w in LARGE[body]:
-        (candidate,) = propose(body, x, w, dtype)
+        (candidate,) = propose(body, x, w, dtype, architecture)
         knobs = [f"-D{name}={value}" for name, value in candidate.chosen.items()]
         flags = [*plan_of(candidate).flags, *knobs]
         compile_cubin(toolchain, candidate.source, architecture, flags, [], tmp_path)
         (used,) = resources_of((tmp_path / LOG).read_text()).values()
         assert used.spill_bytes in (0, None)
+        (call,) = plan_of(candidate).launch
+        taken = evaluate(call.shared, candidate.chosen)
+        assert taken <= {"sm_80": 163, "sm_90": 227, "sm_100": 227}[architecture] * 1024
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80"])
+def test_what_an_architecture_lacks_is_not_asked_of_it(propose, architecture):
+    x, w = (8, 64, 512, 1024), (128, 64, 3, 3)
+    found = propose("F.conv2d(x, w)", x, w, architecture=architecture)
+    assert len(found) == (architecture == "sm_80")
+    if found:  # half of the rows, whose weights fit into less shared memory
+        assert "BLOCK_M = 64;" in found[0].source
+    assert "BLOCK_M = 128;" in propose("F.conv2d(x, w)", x, w)[0].source
 
 
 @pytest.mark.parametrize(

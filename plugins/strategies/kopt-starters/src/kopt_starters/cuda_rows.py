@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kopt.model.candidate import Knob
 from kopt_starters.cuda import ACCESS_BYTES, piece_of
 from kopt_starters.gpu import nearest, power_of_two
+from kopt_starters.hardware import shared_bytes
 from kopt_starters.operator import Structure
 
 if TYPE_CHECKING:
@@ -19,14 +20,6 @@ _PER_THREAD = 64
 """Elements of a row that fit into a thread's registers."""
 _BLOCK = 1024
 """Threads of a block at most."""
-_SHARED_BYTES = {
-    "sm_75": 48 << 10,
-    "sm_80": 160 << 10,
-    "sm_90": 224 << 10,
-    "sm_100": 224 << 10,
-    "sm_103": 224 << 10,
-}
-"""Shared memory for the pieces of a row, by architecture; 96 KiB elsewhere."""
 
 
 def row_structures(operator: str) -> tuple[Structure, ...]:
@@ -93,7 +86,7 @@ def _looped_suits(layout: Layout) -> bool:
 def _looped_knobs(layout: Layout) -> dict[str, Knob]:
     nbytes = piece_of(layout.itemsize, layout.count) * layout.itemsize
     pieces = layout.count * layout.itemsize // nbytes
-    most = _SHARED_BYTES.get(layout.device.architecture, 96 << 10)
+    most = shared_bytes(layout.device)
     whole, half = min(pieces, most // nbytes), min(pieces, most // 2 // nbytes)
     return {
         "THREADS": nearest(1024 if pieces > 4096 else 512, (256, 512, 1024)),

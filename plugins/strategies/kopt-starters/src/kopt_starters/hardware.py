@@ -10,12 +10,25 @@ if TYPE_CHECKING:
 
 _MEASURED = 90
 """What a device without an ``sm_`` name is taken for: most defaults were measured there."""
+_SHARED_BYTES = {
+    "sm_75": 48 << 10,
+    "sm_80": 160 << 10,
+    "sm_90": 224 << 10,
+    "sm_100": 224 << 10,
+    "sm_103": 224 << 10,
+}
+"""What is left of CUDA's limit for a block, less what the system keeps, by architecture."""
 
 
 def capability(device: Device) -> int:
     """Return ten times the major plus the minor number: 90 for ``sm_90``."""
     found = re.fullmatch(r"sm_(\d+)[af]?", device.architecture)
     return int(found[1]) if found else _MEASURED
+
+
+def shared_bytes(device: Device) -> int:
+    """Return the bytes of shared memory that one block may take; 96 KiB where that is not known."""
+    return _SHARED_BYTES.get(device.architecture, 96 << 10)
 
 
 def operands_in_registers(device: Device) -> bool:

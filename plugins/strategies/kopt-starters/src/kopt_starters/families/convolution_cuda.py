@@ -10,6 +10,7 @@ from kopt_starters.convolution.rendering import identifier
 from kopt_starters.cuda import ELEMENTS, launch
 from kopt_starters.families.filling import filled_cuda
 from kopt_starters.gpu import nearest
+from kopt_starters.hardware import capability, shared_bytes
 from kopt_starters.rendering import header
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from kopt_starters.convolution.task import Convolution
     from kopt_starters.graph import Graph
 
-_SHARED = 224 * 1024
-"""Bytes of shared memory that a block may have on Hopper, less what the system keeps of them."""
+_TENSOR_CORES = 80
+"""The capability from which on tensor cores take bfloat16, TF32 and products 8 or 16 deep."""
 _EASILY_HELD = 16
 """Of these so many as leave registers for the rest."""
 _REGISTERS = 56
@@ -43,12 +44,12 @@ def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidat
     """
     width = task.x.shape[-1]
     fits = task.groups == 1 and task.cin % 16 == 0 and width % _piece(task) == 0
-    if not fits or task.taps == 1 or task.kept_exact:
+    if not fits or task.taps == 1 or task.kept_exact or capability(device) < _TENSOR_CORES:
         return None
-    rows = _rows(task)
+    rows = _rows(task, device)
     if rows is None:
         return None
-    knobs, element = _knobs(task, rows), ELEMENTS[task.x.dtype]
+    knobs, element = _knobs(task, rows, device), ELEMENTS[task.x.dtype]
     bias = element.wide.replace("value", "bias[block_m + channel]")
     places = {
         "header": _header(task, rows, knobs, device.units),
@@ -119,18 +120,18 @@ def _geometry(task: Convolution) -> Mapping[str, str]:
     }
 
 
-def _rows(task: Convolution) -> int | None:
+def _rows(task: Convolution, device: Device) -> int | None:
     """Return how many channels of the result a block has: as many as fit with their weights."""
     for blocks in range(1, 9):
         rows = -(-task.cout // (16 * blocks)) * 16
-        if rows <= _MOST_ROWS and _fits(task, rows, 64):
+        if rows <= _MOST_ROWS and _fits(task, rows, 64, device):
             return rows
     return None
 
 
-def _fits(task: Convolution, rows: int, pixels: int) -> bool:
+def _fits(task: Convolution, rows: int, pixels: int, device: Device) -> bool:
     held = _held(task, pixels)
-    return _shared(task, rows, pixels) <= _SHARED and held <= _ITEMS
+    return _shared(task, rows, pixels) <= shared_bytes(device) and held <= _ITEMS
 
 
 def _shared(task: Convolution, rows: int, pixels: int) -> int:
@@ -159,14 +160,14 @@ def _before(task: Convolution) -> int:
     return min(places) % piece + max(places) - min(places) + piece
 
 
-def _knobs(task: Convolution, rows: int) -> dict[str, Knob]:
+def _knobs(task: Convolution, rows: int, device: Device) -> dict[str, Knob]:
     high = max(n for n in (16, 32, 48, 64) if rows % n == 0 and (n < rows or rows < 64))
-    pixels = 128 if _fits(task, rows, 128) and _held(task, 128) <= _EASILY_HELD else 64
+    pixels = 128 if _fits(task, rows, 128, device) and _held(task, 128) <= _EASILY_HELD else 64
     phases = _reads(task)[2].spread
     across = max(16, pixels * rows // high // 8)  # for eight warps
     # Of a multiprocessor: more than fit would begin when the first have gone over everything.
     registers = high * across // 32 * phases + 4 * _held(task, pixels) + _REGISTERS
-    blocks = 1 if registers > 128 else min(2, _SHARED // _shared(task, rows, pixels))
+    blocks = 1 if registers > 128 else min(2, shared_bytes(device) // _shared(task, rows, pixels))
     return {
         "BLOCK_N": nearest(pixels, [64, 128, 256]),
         "WARP_M": nearest(high, [n for n in (16, 32, 48, 64) if rows % n == 0]),
