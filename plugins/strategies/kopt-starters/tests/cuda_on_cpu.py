@@ -109,7 +109,7 @@ def _compiled(source: str, knobs: dict[str, Any], kernels: list[str], folder: Pa
         f"{{ kopt_on_cpu::start({name}, given, shape, shared); }}"
         for name in kernels
     ]
-    text = "\n".join(['#include "cuda_on_cpu.h"', '#include "warp.h"', shared, *starts])
+    text = "\n".join(['#include "cuda_on_cpu.h"', '#include "warpgroup.h"', shared, *starts])
     (folder / "kernel.cpp").write_text(text)
     library = folder / "kernel.so"
     defined = [f"-D{name}={value}" for name, value in knobs.items()]

@@ -28,10 +28,9 @@ __all__ = ["Starters"]
 
 _log = get_logger(__name__)
 
-_ASKED_FOR_ONLY = frozenset({"products", "attention", "convolution"})
+_ASKED_FOR_ONLY = frozenset({"products", "attention"})
 """Families whose CUDA C++ is for those who ask for it: such products took 2.3 to 2.8 times as long as
-cuBLAS (``benchmarks/results/h200-starters-cuda-table4.json``), and attention and convolutions were not
-timed yet."""
+cuBLAS (``benchmarks/results/h200-starters-cuda-table4.json``), and attention was not timed yet."""
 OperatorName = Literal["layer_norm", "rms_norm", "softmax", "sum"]
 
 

@@ -40,6 +40,11 @@ def operands_in_registers(device: Device) -> bool:
     return not 90 <= capability(device) < 120
 
 
+def has_warpgroup_products(device: Device) -> bool:
+    """Whether four warps multiply together what lies in shared memory (``wgmma``): Hopper alone."""
+    return capability(device) == 90
+
+
 def sums_in_tensor_memory(device: Device) -> bool:
     """Whether sums lie in tensor memory (512 columns of 128 for a block), as on ``sm_100``."""
     return 100 <= capability(device) < 120

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from kopt_starters.convolution.rendering import identifier
 from kopt_starters.cuda import ELEMENTS, launch
+from kopt_starters.families import convolution_places as places
 from kopt_starters.families.filling import filled_cuda
 from kopt_starters.gpu import nearest
 from kopt_starters.hardware import capability, shared_bytes
@@ -31,7 +31,6 @@ _MOST_ROWS = 128
 """Channels of the result that a block has at most."""
 _ITEMS = 24
 """Pieces of 16 bytes that a thread may hold on their way to shared memory."""
-_AXES = ("depth", "height", "width")
 _IDEA = "convolution as a product on tensor cores, weights stay on chip, channels stay first"
 
 
@@ -43,7 +42,7 @@ def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidat
     reach it: results beside each other in a row are done together, by their phase.
     """
     width = task.x.shape[-1]
-    fits = task.groups == 1 and task.cin % 16 == 0 and width % _piece(task) == 0
+    fits = task.groups == 1 and task.cin % 16 == 0 and width % places.piece(task) == 0
     if not fits or task.taps == 1 or task.kept_exact or capability(device) < _TENSOR_CORES:
         return None
     rows = _rows(task, device)
@@ -51,7 +50,7 @@ def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidat
         return None
     knobs, element = _knobs(task, rows, device), ELEMENTS[task.x.dtype]
     bias = element.wide.replace("value", "bias[block_m + channel]")
-    places = {
+    given = {
         "header": _header(task, rows, knobs, device.units),
         "element": element.type,
         "include": element.include,
@@ -62,62 +61,19 @@ def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidat
         "rows": str(rows),
         "bias_parameter": "" if task.bias is None else "const Element *__restrict__ bias,",
         "added": "0.0f" if task.bias is None else f"channel < channels ? {bias} : 0.0f",
-        "weight": _weight(task),
-        **_geometry(task),
+        "weight": places.weight(task),
+        **places.geometry(task, _reads(task)),
     }  # fmt: skip
-    return filled_cuda("convolution_channels.cu", graph, _IDEA, knobs, places)
+    return filled_cuda("convolution_channels.cu", graph, _IDEA, knobs, given)
 
 
-@dataclass(frozen=True)
-class _Reads:
-    """Result y takes tap t from input (y * stride + begin + t * step) / spread, where that is whole."""
-
-    stride: int
-    begin: int
-    step: int
-    spread: int
-
-    def places(self, taps: int) -> list[int]:
-        """Return where the first results of all phases read, from the first of the input on."""
-        at = [
-            phase + self.begin + t * self.step for phase in range(self.spread) for t in range(taps)
-        ]
-        return [each // self.spread for each in at if each % self.spread == 0]
-
-
-def _reads(task: Convolution) -> tuple[_Reads, _Reads, _Reads]:
+def _reads(task: Convolution) -> tuple[places.Reads, places.Reads, places.Reads]:
     d, h, w = (
-        _Reads(1, padding, -dilation, stride) if task.transposed
-        else _Reads(stride, -padding, dilation, 1)
+        places.Reads(1, padding, -dilation, stride) if task.transposed
+        else places.Reads(stride, -padding, dilation, 1)
         for stride, padding, dilation in zip(task.stride, task.padding, task.dilation, strict=True)
     )  # fmt: skip
     return d, h, w
-
-
-def _piece(task: Convolution) -> int:
-    """Return the elements of 16 bytes."""
-    return 16 // task.itemsize
-
-
-def _weight(task: Convolution) -> str:
-    """Return the weight of a tap between two channels, in C++."""
-    channels = "in * COUT + row" if task.transposed else "row * CIN + in"
-    at = f"((long long){channels}) * {task.taps} + tap"
-    return f"nearest(weight[{at}])" if task.itemsize == 4 else f"weight[{at}]"
-
-
-def _geometry(task: Convolution) -> Mapping[str, str]:
-    before, reads = (1,) * (5 - len(task.x.shape)), _reads(task)
-    named = {
-        "{}": (*before, *task.x.shape[2:]), "out_{}": task.extent, "taps_{}": task.kernel,
-        "stride_{}": [each.stride for each in reads], "begin_{}": [each.begin for each in reads],
-        "step_{}": [each.step for each in reads], "spread_{}": [each.spread for each in reads],
-    }  # fmt: skip
-    return {
-        name.format(axis): str(value)
-        for name, values in named.items()
-        for axis, value in zip(_AXES, values, strict=True)
-    }
 
 
 def _rows(task: Convolution, device: Device) -> int | None:
@@ -136,7 +92,7 @@ def _fits(task: Convolution, rows: int, pixels: int, device: Device) -> bool:
 
 def _shared(task: Convolution, rows: int, pixels: int) -> int:
     """Return the bytes of shared memory that a block takes."""
-    piece, across = _piece(task), pixels * _reads(task)[2].spread
+    piece, across = places.piece(task), pixels * _reads(task)[2].spread
     weights = task.taps * rows * (task.cin + piece)
     lines = _span(task, pixels) * (task.cin + piece)
     return task.itemsize * (weights + max(lines, rows * (across + piece)))
@@ -144,20 +100,20 @@ def _shared(task: Convolution, rows: int, pixels: int) -> int:
 
 def _held(task: Convolution, pixels: int) -> int:
     """Return the pieces of a row that each of 256 threads holds."""
-    pieces = _span(task, pixels) // _piece(task) * task.cin
+    pieces = _span(task, pixels) // places.piece(task) * task.cin
     return -(-pieces // 256)
 
 
 def _span(task: Convolution, pixels: int) -> int:
     """Return the pixels of a row that a tile's results need, in whole pieces."""
-    before, piece = _before(task), _piece(task)
+    before, piece = _before(task), places.piece(task)
     return (before + (pixels - 1) * _reads(task)[2].stride) // piece * piece
 
 
 def _before(task: Convolution) -> int:
     """Return the pixels that one result of each phase needs, from the start of a piece, and a piece."""
-    places, piece = _reads(task)[2].places(task.kernel[2]), _piece(task)
-    return min(places) % piece + max(places) - min(places) + piece
+    reached, piece = _reads(task)[2].places(task.kernel[2]), places.piece(task)
+    return min(reached) % piece + max(reached) - min(reached) + piece
 
 
 def _knobs(task: Convolution, rows: int, device: Device) -> dict[str, Knob]:
@@ -178,12 +134,9 @@ def _knobs(task: Convolution, rows: int, device: Device) -> dict[str, Knob]:
 
 def _header(task: Convolution, rows: int, knobs: Mapping[str, Knob], units: int) -> str:
     x, weight = identifier(task.x), identifier(task.weight)
-    same = [f"{x}.shape[{n}] == {task.x.shape[n]}" for n in range(1, len(task.x.shape))]
-    same += [f"{weight}.shape[{n}] == {extent}" for n, extent in enumerate(task.weight.shape)]
-    required = ", ".join(f'"{each}"' for each in same)
     lines, across = prod(task.extent[:2]), _reads(task)[2]
     tiles = f"{x}.shape[0] * {lines} * cdiv({task.extent[2]}, BLOCK_N * {across.spread})"
-    down, piece = -(-task.cout // rows), _piece(task)
+    down, piece = -(-task.cout // rows), places.piece(task)
     grid = f"{down} * min({tiles}, cdiv(BLOCKS * {units}, {down}))"
     span = f"({_before(task)} + (BLOCK_N - 1) * {across.stride}) // {piece} * {piece}"
     results = f"{rows} * (BLOCK_N * {across.spread} + {piece})"
@@ -193,7 +146,7 @@ def _header(task: Convolution, rows: int, knobs: Mapping[str, Knob], units: int)
     return header(
         "//",
         [
-            f"requires = [{required}]",
+            f"requires = {places.required(task)}",
             *launch("convolve", [grid], [f"32 * ({rows} // WARP_M) * (BLOCK_N // WARP_N)"],
                     [*given, "out", tiles]),
             f'shared = "{task.itemsize} * ({weights} + {pixels})"',

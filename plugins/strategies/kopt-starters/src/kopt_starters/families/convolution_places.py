@@ -1,0 +1,66 @@
+"""What kernels of convolutions in CUDA C++ have in common: where results read, and their weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kopt_starters.convolution.rendering import identifier
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kopt_starters.convolution.task import Convolution
+
+_AXES = ("depth", "height", "width")
+
+
+class Reads(NamedTuple):
+    """Result y takes tap t from input (y * stride + begin + t * step) / spread, where that is whole."""
+
+    stride: int
+    begin: int
+    step: int
+    spread: int = 1
+
+    def places(self, taps: int) -> list[int]:
+        """Return where the first results of all phases read, from the first of the input on."""
+        at = [
+            phase + self.begin + t * self.step for phase in range(self.spread) for t in range(taps)
+        ]
+        return [each // self.spread for each in at if each % self.spread == 0]
+
+
+def piece(task: Convolution) -> int:
+    """Return the elements of 16 bytes."""
+    return 16 // task.itemsize
+
+
+def weight(task: Convolution, *, flipped: bool = False) -> str:
+    """Return the weight of a tap between two channels, in C++; ``flipped``: of the tap opposite."""
+    channels = "in * COUT + row" if task.transposed else "row * CIN + in"
+    tap = f"{task.taps - 1} - tap" if flipped else "tap"
+    at = f"((long long){channels}) * {task.taps} + {tap}"
+    return f"nearest(weight[{at}])" if task.itemsize == 4 else f"weight[{at}]"
+
+
+def geometry(task: Convolution, reads: Sequence[Reads]) -> dict[str, str]:
+    """Return extents, and where results read, as templates name them."""
+    before = (1,) * (5 - len(task.x.shape))
+    named = {
+        "{}": (*before, *task.x.shape[2:]), "out_{}": task.extent, "taps_{}": task.kernel,
+        "stride_{}": [each.stride for each in reads], "begin_{}": [each.begin for each in reads],
+        "step_{}": [each.step for each in reads], "spread_{}": [each.spread for each in reads],
+    }  # fmt: skip
+    return {
+        name.format(axis): str(value)
+        for name, values in named.items()
+        for axis, value in zip(_AXES, values, strict=True)
+    }
+
+
+def required(task: Convolution) -> str:
+    """Return what a launch plan requires: all extents but that of the batch."""
+    x, weights = identifier(task.x), identifier(task.weight)
+    same = [f"{x}.shape[{n}] == {task.x.shape[n]}" for n in range(1, len(task.x.shape))]
+    same += [f"{weights}.shape[{n}] == {extent}" for n, extent in enumerate(task.weight.shape)]
+    return "[" + ", ".join(f'"{each}"' for each in same) + "]"
