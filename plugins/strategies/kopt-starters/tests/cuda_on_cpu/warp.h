@@ -82,3 +82,24 @@ inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t chosen) {
         found |= static_cast<uint32_t>(both >> (8 * (chosen >> (4 * i) & 7)) & 0xff) << (8 * i);
     return found;
 }
+
+// ex2.approx.ftz: results below the smallest normal number are 0.
+inline float power_of_two(float x) {
+    const float power = std::exp2(x);
+    return power < 0x1p-126f ? 0.0f : power;
+}
+
+// st.shared::cluster: to the place of another block of the cluster, in its dynamic shared memory.
+inline void put(float *to, float value, int block) {
+    using namespace kopt_on_cpu;
+    const auto &mine = running->home->shared;
+    const auto place = reinterpret_cast<char *>(to) - mine.data();
+    if (place < 0 || place + 4 > mine.size() || block >= cluster.size()) {
+        std::fprintf(stderr, "what is written for block %d is not in dynamic shared memory\n", block);
+        std::abort();
+    }
+    std::memcpy(cluster[block].shared.data() + place, &value, 4);
+}
+
+// barrier.cluster: all threads of all blocks of the cluster.
+inline void meet() { kopt_on_cpu::meet(kopt_on_cpu::all_blocks); }

@@ -1,0 +1,173 @@
+// Rows that are read once: the SIZE blocks of a cluster hold a row in shared memory until it is known.
+$header
+#include <cuda_pipeline.h>
+$pieces
+
+// 2^x, in one instruction: results below 2^-126 are 0.
+__device__ __forceinline__ float power_of_two(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
+// Write to where a block of the cluster has what this one has at `to`, in its shared memory.
+__device__ __forceinline__ void put(float *to, float value, int block) {
+    asm volatile(
+        "{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.f32 [there], %2; }"
+        ::"r"((unsigned)__cvta_generic_to_shared(to)), "r"(block), "f"(value) : "memory");
+}
+
+// Wait for all threads of the cluster, and for what they wrote.
+__device__ __forceinline__ void meet() {
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+$statistics
+
+$functions
+
+$levels
+
+constexpr int LENGTH = $length;                            // elements of a row
+constexpr int MOST = (LENGTH + PIECE - 2) / PIECE + 1;     // pieces that a row may lie in
+constexpr int SHARE = (MOST + SIZE - 1) / SIZE;            // those of a block
+constexpr int EACH = (SHARE + THREADS - 1) / THREADS;      // those of a thread
+constexpr int WARPS = THREADS / 32;
+constexpr int STATE = $state;           // bytes of the largest of what is measured at once
+constexpr int EXCHANGED = 64 * STATE;  // before the pieces: what warps and blocks tell one another
+constexpr int FIT = $capacity / (EXCHANGED + SHARE * 16 + 1024);
+constexpr int BLOCKS = FIT * THREADS > 1024 ? 1024 / THREADS : FIT ? FIT : 1;
+constexpr int BATCHES = 4;  // copies are waited for in so many parts
+
+// Where a row lies, and which of its pieces this block holds. It may begin within a piece.
+struct Share {
+    long long first;  // this block's first piece
+    int lead;         // the row's element that this one begins with; negative where it is not of the row
+    int pieces;
+    __device__ Share(long long row, int rank) {
+        const long long begin = row * LENGTH, whole = begin / PIECE;
+        const int before = int(begin - whole * PIECE);
+        first = whole + rank * SHARE;
+        lead = rank * SHARE * PIECE - before;
+        pieces = max(0, min(SHARE, (before + LENGTH + PIECE - 1) / PIECE - rank * SHARE));
+    }
+};
+
+// For a thread's pieces of a batch, by their place in the block's share.
+template <class Do> __device__ __forceinline__ void each(int batch, int pieces, Do &&act) {
+#pragma unroll UNROLL
+    for (int i = batch * EACH / BATCHES; i < (batch + 1) * EACH / BATCHES; ++i) {
+        const int at = i * THREADS + threadIdx.x;
+        if (at < pieces) act(at);
+    }
+}
+
+template <class State> __device__ __forceinline__ State of_lane(const State &state, int lane) {
+    State other;
+#pragma unroll
+    for (int i = 0; i < sizeof(State) / 4; ++i)
+        reinterpret_cast<float *>(&other)[i] =
+            __shfl_sync(0xffffffffu, reinterpret_cast<const float *>(&state)[i], lane);
+    return other;
+}
+
+// What all threads of the cluster have seen together; `turn` alternates, as a block may already be
+// told of what comes next while another one still reads.
+template <class State>
+__device__ __forceinline__ State of_cluster(State seen, uint4 *memory, int rank, int turn) {
+    static_assert(sizeof(State) <= STATE && sizeof(State) % 4 == 0 && WARPS + 2 * SIZE <= 64, "");
+    char *const start = reinterpret_cast<char *>(memory);
+    State *parts = reinterpret_cast<State *>(start);
+    State *told = reinterpret_cast<State *>(start + (WARPS + turn * SIZE) * STATE);
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 16; step; step /= 2) seen.join(of_lane(seen, lane ^ step));
+    if (lane == 0) parts[threadIdx.x / 32] = seen;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        State all = lane < WARPS ? parts[lane] : State();
+#pragma unroll
+        for (int step = 16; step; step /= 2) all.join(of_lane(all, lane ^ step));
+        all = of_lane(all, 0);  // the same, to the last bit, for all blocks
+        if (lane < SIZE) {
+#pragma unroll
+            for (int i = 0; i < sizeof(State) / 4; ++i)
+                put(reinterpret_cast<float *>(told + rank) + i, reinterpret_cast<float *>(&all)[i], lane);
+        }
+    }
+    meet();
+    State all = told[0];
+#pragma unroll
+    for (int i = 1; i < SIZE; ++i) all.join(told[i]);
+    return all;
+}
+
+// Whether all of a piece is the row's, which its element `from` begins.
+__device__ __forceinline__ bool whole(int from) {
+    return LENGTH % PIECE == 0 || (from >= 0 && from <= LENGTH - PIECE);
+}
+
+template <class Level>
+__device__ __forceinline__ Level measured(const uint4 *held, const Share &share, const Row &row) {
+    Level seen;
+#pragma unroll
+    for (int batch = 0; batch < BATCHES; ++batch) {
+        __pipeline_wait_prior(BATCHES - 1 - batch);
+        __syncwarp();  // for the compiler: nothing is read before
+        each(batch, share.pieces, [&](int at) {
+            const Values x = widened(held[at]);
+            const int from = share.lead + at * PIECE;
+            if (whole(from)) return seen.include(x, row);
+#pragma unroll
+            for (int j = 0; j < PIECE; ++j)
+                if (from + j >= 0 && from + j < LENGTH) seen.add(x.at[j], row);
+        });
+    }
+    return seen;
+}
+
+__device__ __forceinline__ void write(Memory *out, const Values &values, int from) {
+    if (whole(from)) return __stcs(out, narrowed(values));
+    Element *elements = reinterpret_cast<Element *>(out);
+#pragma unroll
+    for (int j = 0; j < PIECE; ++j)
+        if (from + j >= 0 && from + j < LENGTH) elements[j] = Element(values.at[j]);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+reduction(const Memory *__restrict__ x, $parameters Memory *__restrict__ out, long long rows) {
+    extern __shared__ uint4 memory[];
+    uint4 *const held = memory + EXCHANGED / 16;
+    const int rank = blockIdx.x % SIZE;
+    const long long begin = (long long)(blockIdx.x / SIZE) * ROWS, end = min(rows, begin + ROWS);
+    int turn = 0;
+    Share share(begin, rank);
+#pragma unroll
+    for (int batch = 0; batch < BATCHES; ++batch) {
+        each(batch, share.pieces, [&](int at) {
+            __pipeline_memcpy_async(held + at, x + share.first + at, 16);
+        });
+        __pipeline_commit();
+    }
+    meet();  // nobody's memory is written to before it runs
+    for (long long k = begin; k < end; ++k) {
+        Row row;
+        $read
+        $measure
+        const Share next(k + 1, rank);
+        const int coming = k + 1 < end ? next.pieces : 0;
+        // A piece's place is taken by one of the next row as soon as its own results are on their way.
+#pragma unroll
+        for (int batch = 0; batch < BATCHES; ++batch) {
+            each(batch, SHARE, [&](int at) {
+                if (at < share.pieces) {
+                    const Values values = mapped(widened(held[at]), [&](lanes x) { return result(x, row); });
+                    write(out + share.first + at, values, share.lead + at * PIECE);
+                }
+                if (at < coming) __pipeline_memcpy_async(held + at, x + next.first + at, 16);
+            });
+            __pipeline_commit();
+        }
+        share = next;
+    }
+}
