@@ -89,17 +89,44 @@ inline float power_of_two(float x) {
     return power < 0x1p-126f ? 0.0f : power;
 }
 
-// st.shared::cluster: to the place of another block of the cluster, in its dynamic shared memory.
-inline void put(float *to, float value, int block) {
-    using namespace kopt_on_cpu;
+namespace kopt_on_cpu {
+struct Phases {  // an mbarrier
+    int16_t missing;
+    uint16_t over;
+    int32_t bytes;
+};
+// Where a block of the cluster has what the running thread's has in dynamic shared memory.
+template <class T> T *in_block(T *own, unsigned block) {
     const auto &mine = running->home->shared;
-    const auto place = reinterpret_cast<char *>(to) - mine.data();
-    if (place < 0 || place + 4 > mine.size() || block >= cluster.size()) {
-        std::fprintf(stderr, "what is written for block %d is not in dynamic shared memory\n", block);
+    const auto place = reinterpret_cast<char *>(own) - mine.data();
+    if (place < 0 || place + sizeof(T) > mine.size() || block >= cluster.size()) {
+        std::fprintf(stderr, "not in the dynamic shared memory of block %u\n", block);
         std::abort();
     }
-    std::memcpy(cluster[block].shared.data() + place, &value, 4);
+    return reinterpret_cast<T *>(cluster[block].shared.data() + place);
 }
+inline void count(unsigned long long *barrier, int arrived, int bytes) {
+    auto &phases = *reinterpret_cast<Phases *>(barrier);
+    ++moves;
+    phases.missing -= arrived, phases.bytes += bytes;
+    if (phases.missing == 0 && phases.bytes == 0) phases.missing = 1, ++phases.over;
+}
+}  // namespace kopt_on_cpu
 
+// mbarrier.init, .arrive.expect_tx and .try_wait.parity, for one arrival a phase.
+inline void begin_phases(unsigned long long *barrier) {
+    *reinterpret_cast<kopt_on_cpu::Phases *>(barrier) = {1, 0, 0};
+}
+inline void arm(unsigned long long *barrier, int bytes) { kopt_on_cpu::count(barrier, 1, bytes); }
+inline void await(unsigned long long *barrier, int parity) {
+    while (reinterpret_cast<kopt_on_cpu::Phases *>(barrier)->over % 2 == parity) kopt_on_cpu::pause();
+    ++kopt_on_cpu::moves;
+}
+// st.async: to another block of the cluster, and to its barrier.
+inline void send(float *to, float value, int block, unsigned long long *barrier) {
+    *kopt_on_cpu::in_block(to, block) = value;
+    kopt_on_cpu::count(kopt_on_cpu::in_block(barrier, block), 0, -4);
+}
 // barrier.cluster: all threads of all blocks of the cluster.
-inline void meet() { kopt_on_cpu::meet(kopt_on_cpu::all_blocks); }
+inline void arrive() {}
+inline void wait_for_cluster() { kopt_on_cpu::meet(kopt_on_cpu::all_blocks); }

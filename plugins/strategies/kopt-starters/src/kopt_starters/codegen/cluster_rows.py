@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from kopt_starters.codegen.loops import coordinates, offset_at, stem_of
 from kopt_starters.codegen.writer import Load, Writer, identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from kopt_starters.codegen.axes import Places
     from kopt_starters.codegen.steps import Reduction, Step
@@ -40,6 +41,8 @@ class ClusterRows:
     lanes: InLanes = field(default_factory=lambda: InLanes(DEVICE))
     values: dict[str, Load] = field(default_factory=dict)
     """What is read once for a row, by its name in ``Row``."""
+    fixed: list[tuple[int, str]] = field(default_factory=list)
+    """Lines that hold for a whole row, with the levels that have to be known before."""
 
     def __post_init__(self) -> None:
         """Raise NotCoveredError where the result's rows are not those of one argument."""
@@ -74,9 +77,10 @@ class ClusterRows:
             for each in self.step.reductions
         ]
         terms.append(self._function("result", self.step.result, self.step.places, self.step.levels))
-        known = [*self._states(self.step.levels), *self.values]
-        fields = f"struct Row {{\n    float {', '.join(known)};\n}};\n"
-        return "\n".join([fields, self.lanes.functions(), *terms]).rstrip("\n")
+        knowing = [self._knowing(level) for level in sorted({at for at, _ in self.fixed})]
+        fields = ", ".join(self._known(self.step.levels))
+        struct = f"struct Row {{\n    float {fields};\n}};\n"
+        return "\n".join([struct, self.lanes.functions(), *knowing, *terms]).rstrip("\n")
 
     def levels(self) -> str:
         """Return a struct for what is measured in each sweep over a row."""
@@ -95,41 +99,73 @@ class ClusterRows:
     def measure(self) -> Iterator[str]:
         """Yield lines that fill in what is measured of a row."""
         for level in range(self.step.levels):
+            yield from self._know(level)
             seen = f"measured<Level{level}>(held, share, row)"
-            yield f"const Level{level} level{level} = of_cluster({seen}, memory, rank, turn);"
-            yield "turn ^= 1;"
+            yield f"const Level{level} level{level} = exchange.joined({seen});"
             for each in self.step.at_level(level):
                 for state, form in zip(each.states, _READ, strict=False):
                     yield f"row.{state} = level{level}.{stem_of(each)}.{form};"
+        yield from self._know(self.step.levels)
 
-    def _states(self, below: int) -> list[str]:
-        return [s for level in range(below) for r in self.step.at_level(level) for s in r.states]
+    def _know(self, level: int) -> list[str]:
+        return [f"know{level}(row);"] if any(at == level for at, _ in self.fixed) else []
+
+    def _known(self, level: int) -> list[str]:
+        """Return what is known of a row before a level is measured, by its names in ``Row``."""
+        before = [r for below in range(level) for r in self.step.at_level(below)]
+        fixed = [line.split(" = ")[0] for at, line in self.fixed if at <= level]
+        return [*(state for each in before for state in each.states), *self.values, *fixed]
+
+    def _knowing(self, level: int) -> str:
+        """Return the function that computes what holds for a row once ``level`` levels are known."""
+        lines = [line for at, line in self.fixed if at == level]
+        names = [line.split(" = ")[0] for line in lines]
+        known = [each for each in self._known(level) if each not in names]
+        body = [*self._read(known, lines), *self.lanes.body(lines)]
+        body += [f"row.{name} = {name};" for name in names]
+        return f"{DEVICE} void know{level}(Row &row) {{\n{indented(body)}\n}}\n"
+
+    @staticmethod
+    def _read(known: Iterable[str], lines: Iterable[str]) -> list[str]:
+        """Return lines that read what others use of a row."""
+        used = {word for line in lines for word in re.findall(r"\w+", line)}
+        return [f"const lanes {name} = row.{name};" for name in known if name in used]
 
     def _function(self, name: str, value: Value, places: Places, level: int) -> str:
-        """Return the function of an element ``x`` that computes a value, once levels are known."""
+        """Return the function of an element ``x`` that computes a value, once levels are known.
 
-        def load(wanted: Load) -> Term:
-            if self._moves(wanted):
-                return Term("x", "float")
-            found = f"{identifier(wanted.argument.name)}_{len(self.values)}"
-            same = (name for name, known in self.values.items() if known == wanted)
-            found = next(same, found)
-            self.values[found] = wanted
-            return Term(found, "float")
-
-        def bound(value: Value, places: Places) -> Term | None:
-            known = self.step.reduction_of(value)
-            return Term(known[0].states[known[1]], "float") if known else None
-
-        writer = Writer(self.step.graph, load, bound)
+        What does not depend on the element becomes known of the row.
+        """
+        writer = Writer(self.step.graph, self._load, self._bound, prefix=f"{name}_")
         term = writer.value(value, places)
         if term.kind != "float":
             raise NotCoveredError("values that are not floating")
-        body = self.lanes.body(writer.lines)
-        known = [*self._states(level), *self.values]
-        lines = [*(f"const lanes {each} = row.{each};" for each in known), *body]
-        lines.append(f"return {f'all({term.text})' if term.literal else term.text};")
-        return f"{DEVICE} lanes {name}(lanes x, const Row &row) {{\n{indented(lines)}\n}}\n"
+        lines, varying = [], {"x"}
+        for line in writer.lines:
+            made, text = line.split(" = ", 1)
+            if varying & set(re.findall(r"\w+", text)):
+                lines.append(line)
+                varying.add(made)
+            else:
+                self.fixed.append((level, line))
+        returned = f"return {f'all({term.text})' if term.literal else term.text};"
+        body = [*self._read(self._known(level), [*lines, returned]), *self.lanes.body(lines)]
+        inside = indented([*body, returned])
+        return f"{DEVICE} lanes {name}(lanes x, const Row &row) {{\n{inside}\n}}\n"
+
+    def _load(self, wanted: Load) -> Term:
+        if self._moves(wanted):
+            return Term("x", "float")
+        for name, known in self.values.items():
+            if known == wanted:
+                return Term(name, "float")
+        name = f"{identifier(wanted.argument.name)}_{len(self.values)}"
+        self.values[name] = wanted
+        return Term(name, "float")
+
+    def _bound(self, value: Value, places: Places) -> Term | None:
+        known = self.step.reduction_of(value)
+        return Term(known[0].states[known[1]], "float") if known else None
 
     def _level(self, level: int) -> str:
         each = [(stem_of(r), _type(r)[0], name_of(r)) for r in self.step.at_level(level)]

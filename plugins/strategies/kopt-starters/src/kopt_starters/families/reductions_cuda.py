@@ -87,7 +87,7 @@ class _Held(NamedTuple):
 
 def _held(step: Step, rows: ClusterRows, device: Device) -> _Held:
     piece = ACCESS_BYTES // ELEMENTS[step.result.dtype].size
-    return _Held(piece, (step.cols + piece - 2) // piece + 1, 64 * rows.state_bytes, device)
+    return _Held(piece, (step.cols + piece - 2) // piece + 1, 16 + 64 * rows.state_bytes, device)
 
 
 def _knobs(step: Step, held: _Held) -> dict[str, Knob] | None:

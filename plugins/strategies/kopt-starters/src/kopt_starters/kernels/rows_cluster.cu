@@ -10,16 +10,41 @@ __device__ __forceinline__ float power_of_two(float x) {
     return power;
 }
 
-// Write to where a block of the cluster has what this one has at `to`, in its shared memory.
-__device__ __forceinline__ void put(float *to, float value, int block) {
-    asm volatile(
-        "{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.f32 [there], %2; }"
-        ::"r"((unsigned)__cvta_generic_to_shared(to)), "r"(block), "f"(value) : "memory");
+// A barrier of this block's shared memory: each of its phases is over when it has been armed once
+// with a number of bytes, and as many have come.
+__device__ __forceinline__ void begin_phases(unsigned long long *barrier) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
+                 ::"r"((unsigned)__cvta_generic_to_shared(barrier)) : "memory");
 }
 
-// Wait for all threads of the cluster, and for what they wrote.
-__device__ __forceinline__ void meet() {
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+__device__ __forceinline__ void arm(unsigned long long *barrier, int bytes) {
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }"
+                 ::"r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(bytes) : "memory");
+}
+
+__device__ __forceinline__ void await(unsigned long long *barrier, int parity) {
+    asm volatile(
+        "{ .reg .pred over; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1; @!over bra AGAIN; }"
+        ::"r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(parity) : "memory");
+}
+
+// Write to where a block of the cluster has what this one has at `to`, and count it at its barrier.
+__device__ __forceinline__ void send(float *to, float value, int block, unsigned long long *barrier) {
+    asm volatile(
+        "{ .reg .u32 there, told; mapa.shared::cluster.u32 there, %0, %2;"
+        " mapa.shared::cluster.u32 told, %3, %2;"
+        " st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], %1, [told]; }"
+        ::"r"((unsigned)__cvta_generic_to_shared(to)), "r"(__float_as_int(value)), "r"(block),
+        "r"((unsigned)__cvta_generic_to_shared(barrier)) : "memory");
+}
+
+// Tell the cluster that this thread is there, and wait until all others are.
+__device__ __forceinline__ void arrive() {
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+
+__device__ __forceinline__ void wait_for_cluster() {
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
 $statistics
@@ -33,8 +58,8 @@ constexpr int MOST = (LENGTH + PIECE - 2) / PIECE + 1;     // pieces that a row 
 constexpr int SHARE = (MOST + SIZE - 1) / SIZE;            // those of a block
 constexpr int EACH = (SHARE + THREADS - 1) / THREADS;      // those of a thread
 constexpr int WARPS = THREADS / 32;
-constexpr int STATE = $state;           // bytes of the largest of what is measured at once
-constexpr int EXCHANGED = 64 * STATE;  // before the pieces: what warps and blocks tell one another
+constexpr int STATE = $state;               // bytes of the largest of what is measured at once
+constexpr int EXCHANGED = 16 + 64 * STATE;  // before the pieces: what warps and blocks tell one another
 constexpr int FIT = $capacity / (EXCHANGED + SHARE * 16 + 1024);
 constexpr int BLOCKS = FIT * THREADS > 1024 ? 1024 / THREADS : FIT ? FIT : 1;
 constexpr int BATCHES = 4;  // copies are waited for in so many parts
@@ -71,36 +96,49 @@ template <class State> __device__ __forceinline__ State of_lane(const State &sta
     return other;
 }
 
-// What all threads of the cluster have seen together; `turn` alternates, as a block may already be
-// told of what comes next while another one still reads.
-template <class State>
-__device__ __forceinline__ State of_cluster(State seen, uint4 *memory, int rank, int turn) {
-    static_assert(sizeof(State) <= STATE && sizeof(State) % 4 == 0 && WARPS + 2 * SIZE <= 64, "");
-    char *const start = reinterpret_cast<char *>(memory);
-    State *parts = reinterpret_cast<State *>(start);
-    State *told = reinterpret_cast<State *>(start + (WARPS + turn * SIZE) * STATE);
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int step = 16; step; step /= 2) seen.join(of_lane(seen, lane ^ step));
-    if (lane == 0) parts[threadIdx.x / 32] = seen;
-    __syncthreads();
-    if (threadIdx.x < 32) {
-        State all = lane < WARPS ? parts[lane] : State();
-#pragma unroll
-        for (int step = 16; step; step /= 2) all.join(of_lane(all, lane ^ step));
-        all = of_lane(all, 0);  // the same, to the last bit, for all blocks
-        if (lane < SIZE) {
-#pragma unroll
-            for (int i = 0; i < sizeof(State) / 4; ++i)
-                put(reinterpret_cast<float *>(told + rank) + i, reinterpret_cast<float *>(&all)[i], lane);
-        }
+// What the blocks of a cluster tell one another. Two places take turns, as a block may already be told
+// of what comes next while another one still reads. There is no fence: results of the row before
+// are still on their way to memory.
+struct Exchange {
+    unsigned long long *barriers;
+    char *states;
+    int rank, uses = 0;
+    __device__ Exchange(uint4 *memory, int rank)
+        : barriers(reinterpret_cast<unsigned long long *>(memory)),
+          states(reinterpret_cast<char *>(memory + 1)), rank(rank) {
+        if (threadIdx.x == 0) begin_phases(barriers), begin_phases(barriers + 1);
     }
-    meet();
-    State all = told[0];
+
+    // What all threads of the cluster have seen together, the same to the last bit in all of them.
+    template <class State> __device__ __forceinline__ State joined(State seen) {
+        static_assert(sizeof(State) <= STATE && sizeof(State) % 4 == 0 && WARPS + 2 * SIZE <= 64, "");
+        const int turn = uses % 2, parity = uses / 2 % 2, lane = threadIdx.x % 32;
+        State *parts = reinterpret_cast<State *>(states);
+        State *told = reinterpret_cast<State *>(states + (WARPS + turn * SIZE) * STATE);
+        ++uses;
 #pragma unroll
-    for (int i = 1; i < SIZE; ++i) all.join(told[i]);
-    return all;
-}
+        for (int step = 16; step; step /= 2) seen.join(of_lane(seen, lane ^ step));
+        if (lane == 0) parts[threadIdx.x / 32] = seen;
+        __syncthreads();
+        if (threadIdx.x < 32) {
+            State all = lane < WARPS ? parts[lane] : State();
+#pragma unroll
+            for (int step = 16; step; step /= 2) all.join(of_lane(all, lane ^ step));
+            all = of_lane(all, 0);
+            if (lane == 0) arm(barriers + turn, SIZE * sizeof(State));
+            if (lane < SIZE) {
+                float *to = reinterpret_cast<float *>(told + rank), *from = reinterpret_cast<float *>(&all);
+#pragma unroll
+                for (int i = 0; i < sizeof(State) / 4; ++i) send(to + i, from[i], lane, barriers + turn);
+            }
+        }
+        await(barriers + turn, parity);
+        State all = told[0];
+#pragma unroll
+        for (int i = 1; i < SIZE; ++i) all.join(told[i]);
+        return all;
+    }
+};
 
 // Whether all of a piece is the row's, which its element `from` begins.
 __device__ __forceinline__ bool whole(int from) {
@@ -115,7 +153,8 @@ __device__ __forceinline__ Level measured(const uint4 *held, const Share &share,
         __pipeline_wait_prior(BATCHES - 1 - batch);
         __syncwarp();  // for the compiler: nothing is read before
         each(batch, share.pieces, [&](int at) {
-            const Values x = widened(held[at]);
+            const Memory piece = held[at];
+            const Values x = widened(piece);
             const int from = share.lead + at * PIECE;
             if (whole(from)) return seen.include(x, row);
 #pragma unroll
@@ -140,7 +179,8 @@ reduction(const Memory *__restrict__ x, $parameters Memory *__restrict__ out, lo
     uint4 *const held = memory + EXCHANGED / 16;
     const int rank = blockIdx.x % SIZE;
     const long long begin = (long long)(blockIdx.x / SIZE) * ROWS, end = min(rows, begin + ROWS);
-    int turn = 0;
+    Exchange exchange(memory, rank);
+    arrive();
     Share share(begin, rank);
 #pragma unroll
     for (int batch = 0; batch < BATCHES; ++batch) {
@@ -149,7 +189,7 @@ reduction(const Memory *__restrict__ x, $parameters Memory *__restrict__ out, lo
         });
         __pipeline_commit();
     }
-    meet();  // nobody's memory is written to before it runs
+    wait_for_cluster();  // nobody's memory is written to before its barriers are there
     for (long long k = begin; k < end; ++k) {
         Row row;
         $read
@@ -161,7 +201,8 @@ reduction(const Memory *__restrict__ x, $parameters Memory *__restrict__ out, lo
         for (int batch = 0; batch < BATCHES; ++batch) {
             each(batch, SHARE, [&](int at) {
                 if (at < share.pieces) {
-                    const Values values = mapped(widened(held[at]), [&](lanes x) { return result(x, row); });
+                    const Memory piece = held[at];
+                    const Values values = mapped(widened(piece), [&](lanes x) { return result(x, row); });
                     write(out + share.first + at, values, share.lead + at * PIECE);
                 }
                 if (at < coming) __pipeline_memcpy_async(held + at, x + next.first + at, 16);
