@@ -44,20 +44,20 @@ ROWS = {
 }  # fmt: skip
 
 
-def on(architecture: str) -> Target:
-    device = CHECK.GPU.model_copy(update={"architecture": architecture})
+def on(architecture: str, units: int = 132) -> Target:
+    device = CHECK.GPU.model_copy(update={"architecture": architecture, "units": units})
     return Target(language="cuda", device=device)
 
 
 @pytest.fixture
 def propose(graph_of, monkeypatch):
-    """Return the kernels for a reference of tensors; rows need not be as long as elsewhere."""
+    """Return the kernels for a reference of tensors; rows may be shorter and fewer than elsewhere."""
 
-    def proposed(body, *, dtype="float32", architecture="sm_90", least=8192, **shapes):
+    def proposed(body, *, dtype="float32", architecture="sm_90", least=8192, units=1, **shapes):
         monkeypatch.setattr(reductions_cuda, "_LONG", least)
         names = ", ".join(shapes)
         graph = graph_of(f"def reference({names}): return {body}", dtype=dtype, **shapes)
-        return list(ReductionsCuda().propose(graph, on(architecture)))
+        return list(ReductionsCuda().propose(graph, on(architecture, units)))
 
     return proposed
 
@@ -147,13 +147,15 @@ def test_a_large_mean_does_not_lose_accuracy(propose):
     ("torch.softmax(x, 1)", {"x": (64, 1 << 22)}, "float32", "sm_90"),
     ("torch.softmax(x, 0)", {"x": (65536, 4096)}, "float32", "sm_90"),
     ("x.sum(1)", {"x": (4096, 65536)}, "float32", "sm_90"),
-    ("F.layer_norm(x, (65536,), y)", {"x": (64, 65536), "y": (65536,)}, "float32", "sm_90"),
-    ("x / x.abs().mean(dim=1, keepdim=True)", {"x": (3, 65535)}, "float32", "sm_90"),
-    ("torch.argmax(x, 1, keepdim=True) * x", {"x": (16, 65536)}, "float32", "sm_90"),
-    ("torch.softmax(x, 1).float()", {"x": (16, 65536)}, "bfloat16", "sm_90"),
+    ("F.layer_norm(x, (65536,), y)", {"x": (640, 65536), "y": (65536,)}, "float32", "sm_90"),
+    ("x / x.abs().mean(dim=1, keepdim=True)", {"x": (643, 65535)}, "float32", "sm_90"),
+    ("torch.argmax(x, 1, keepdim=True) * x", {"x": (640, 65536)}, "float32", "sm_90"),
+    ("torch.softmax(x, 1).float()", {"x": (640, 65536)}, "bfloat16", "sm_90"),
+    ("torch.softmax(x, 1)", {"x": (16, 65536)}, "bfloat16", "sm_90"),
 ])  # fmt: skip
 def test_what_does_not_suit_gets_none(propose, body, shapes, dtype, architecture):
-    assert propose(body, dtype=dtype, architecture=architecture, least=65536, **shapes) == []
+    found = propose(body, dtype=dtype, architecture=architecture, least=65536, units=132, **shapes)
+    assert found == []
 
 
 LARGE = {
@@ -173,7 +175,7 @@ def test_defaults_compile_without_spills_and_fit(propose, tmp_path, body, dtype,
     if toolchain is None:
         pytest.skip("no compiler for CUDA C++")
     (candidate,) = propose(
-        body, dtype=dtype, architecture=architecture, least=65536, x=LARGE[body]
+        body, dtype=dtype, architecture=architecture, least=65536, units=132, x=LARGE[body]
     )
     ends = ({name: knob.choices[end] for name, knob in candidate.knobs.items()} for end in (0, -1))
     (call,) = plan_of(candidate).launch

@@ -91,21 +91,24 @@ def _held(step: Step, rows: ClusterRows, device: Device) -> _Held:
 
 
 def _knobs(step: Step, held: _Held) -> dict[str, Knob] | None:
-    """Return the knobs; None where no cluster can hold a row."""
+    """Return the knobs; None where no cluster can hold a row, or rows are too few for the device."""
     # Three blocks or two: one computes and waits for others of its row while memory is at work.
     sizes = [size for size in (1, 2, 4, _PORTABLE, _MOST) if held.blocks(size)]
     if not sizes:
         return None
     portable = [size for size in sizes if size <= _PORTABLE]
     size = next((n for blocks in (3, 2) for n in portable if held.blocks(n) >= blocks), sizes[-1])
+    if step.rows * size < held.device.units:
+        return None
     blocks = min(4, held.blocks(size))
     threads = {1: 1024, 2: 512}.get(blocks, 256)
     resident = max(1, held.device.units * blocks // size)
     near = [n for n in sizes if size // 2 <= n <= 2 * size]
+    following = power_of_two(step.rows // (_WAVES * resident) + 1) // 2
     return {
         "SIZE": Knob(default=size, choices=tuple(near)),
         "THREADS": nearest(threads, (256, 512, 1024)),
-        "ROWS": nearest(min(8, power_of_two(step.rows // (_WAVES * resident) + 1) // 2 or 1), (1, 2, 4, 8)),
+        "ROWS": nearest(max(1, following), (1, 2, 4, 8)),
         "UNROLL": nearest(4, (1, 2, 4)),
     }
 
