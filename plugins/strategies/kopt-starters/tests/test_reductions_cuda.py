@@ -103,10 +103,14 @@ def test_blocks_that_have_nothing_of_a_row(propose):
     check(candidate, body, {"x": drawn(shape, "float32")}, SIZE=16)
 
 
-def test_fewer_rows_than_it_was_made_for(propose):
-    body = "torch.softmax(x, 1)"
-    (candidate,) = propose(body, x=(9, 8196))
-    check(candidate, body, {"x": drawn((5, 8196), "float32")})
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("cols", [8196, 8195])
+def test_fewer_rows_than_it_was_made_for(propose, cols, dtype):
+    """A tensor of three odd rows ends within a piece: what lies behind it is none of a row's."""
+    body, memory = "torch.softmax(x, 1)", drawn((4 * cols,), dtype)
+    memory[3 * cols :] = float("nan")
+    (candidate,) = propose(body, dtype=dtype, x=(9, cols))
+    check(candidate, body, {"x": memory[: 3 * cols].view(3, cols)}, SIZE=4)
 
 
 def test_an_argument_with_one_element_for_a_row(propose):
@@ -148,7 +152,6 @@ def test_a_large_mean_does_not_lose_accuracy(propose):
     ("torch.softmax(x, 0)", {"x": (65536, 4096)}, "float32", "sm_90"),
     ("x.sum(1)", {"x": (4096, 65536)}, "float32", "sm_90"),
     ("F.layer_norm(x, (65536,), y)", {"x": (640, 65536), "y": (65536,)}, "float32", "sm_90"),
-    ("x / x.abs().mean(dim=1, keepdim=True)", {"x": (643, 65535)}, "float32", "sm_90"),
     ("torch.argmax(x, 1, keepdim=True) * x", {"x": (640, 65536)}, "float32", "sm_90"),
     ("torch.softmax(x, 1).float()", {"x": (640, 65536)}, "bfloat16", "sm_90"),
     ("torch.softmax(x, 1)", {"x": (16, 65536)}, "bfloat16", "sm_90"),

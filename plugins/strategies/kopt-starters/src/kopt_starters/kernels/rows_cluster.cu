@@ -66,17 +66,23 @@ constexpr int BATCHES = 4;  // copies are waited for in so many parts
 
 // Where a row lies, and which of its pieces this block holds. It may begin within a piece.
 struct Share {
-    long long first;  // this block's first piece
-    int lead;         // the row's element that this one begins with; negative where it is not of the row
-    int pieces;
-    __device__ Share(long long row, int rank) {
+    long long first;     // this block's first piece
+    int lead;            // the row's element that this one begins with; negative where it is not of the row
+    int pieces, copied;  // those of them that end where the tensor does, or before
+    __device__ Share(long long row, long long rows, int rank) {
         const long long begin = row * LENGTH, whole = begin / PIECE;
         const int before = int(begin - whole * PIECE);
         first = whole + rank * SHARE;
         lead = rank * SHARE * PIECE - before;
         pieces = max(0, min(SHARE, (before + LENGTH + PIECE - 1) / PIECE - rank * SHARE));
+        copied = LENGTH % PIECE ? int(max(0ll, min((long long)pieces, rows * LENGTH / PIECE - first))) : pieces;
     }
 };
+
+// Whether all of a piece is the row's, which its element `from` begins.
+__device__ __forceinline__ bool whole(int from) {
+    return LENGTH % PIECE == 0 || (from >= 0 && from <= LENGTH - PIECE);
+}
 
 // For a thread's pieces of a batch, by their place in the block's share.
 template <class Do> __device__ __forceinline__ void each(int batch, int pieces, Do &&act) {
@@ -85,6 +91,28 @@ template <class Do> __device__ __forceinline__ void each(int batch, int pieces, 
         const int at = i * THREADS + threadIdx.x;
         if (at < pieces) act(at);
     }
+}
+
+// For the elements of the row in those of a thread's pieces that are not whole: the first, or the last.
+template <class Do> __device__ __forceinline__ void edges(const Share &share, Do &&act) {
+    if (LENGTH % PIECE == 0) return;
+    const int last = share.pieces - 1;
+#pragma unroll 1
+    for (int at = 0; at <= last; at = at < last ? last : last + 1) {
+        const int from = share.lead + at * PIECE;
+        if (at % THREADS != threadIdx.x || whole(from)) continue;
+#pragma unroll 1
+        for (int j = max(0, -from); j < min(PIECE, LENGTH - from); ++j) act(at, j);
+    }
+}
+
+// Elements of a piece in which the tensor ends are read one by one.
+__device__ __forceinline__ void fetch_rest(uint4 *held, const Memory *x, const Share &share) {
+    if (share.copied == share.pieces) return;
+    edges(share, [&](int at, int j) {
+        if (at < share.copied) return;
+        reinterpret_cast<Element *>(held + at)[j] = reinterpret_cast<const Element *>(x + share.first + at)[j];
+    });
 }
 
 template <class State> __device__ __forceinline__ State of_lane(const State &state, int lane) {
@@ -140,11 +168,6 @@ struct Exchange {
     }
 };
 
-// Whether all of a piece is the row's, which its element `from` begins.
-__device__ __forceinline__ bool whole(int from) {
-    return LENGTH % PIECE == 0 || (from >= 0 && from <= LENGTH - PIECE);
-}
-
 template <class Level>
 __device__ __forceinline__ Level measured(const uint4 *held, const Share &share, const Row &row) {
     Level seen;
@@ -154,23 +177,13 @@ __device__ __forceinline__ Level measured(const uint4 *held, const Share &share,
         __syncwarp();  // for the compiler: nothing is read before
         each(batch, share.pieces, [&](int at) {
             const Memory piece = held[at];
-            const Values x = widened(piece);
-            const int from = share.lead + at * PIECE;
-            if (whole(from)) return seen.include(x, row);
-#pragma unroll
-            for (int j = 0; j < PIECE; ++j)
-                if (from + j >= 0 && from + j < LENGTH) seen.add(x.at[j], row);
+            if (whole(share.lead + at * PIECE)) seen.include(widened(piece), row);
         });
     }
+    edges(share, [&](int at, int j) {
+        seen.add(wide(reinterpret_cast<const Element *>(held + at)[j]), row);
+    });
     return seen;
-}
-
-__device__ __forceinline__ void write(Memory *out, const Values &values, int from) {
-    if (whole(from)) return __stcs(out, narrowed(values));
-    Element *elements = reinterpret_cast<Element *>(out);
-#pragma unroll
-    for (int j = 0; j < PIECE; ++j)
-        if (from + j >= 0 && from + j < LENGTH) elements[j] = Element(values.at[j]);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
@@ -181,34 +194,40 @@ reduction(const Memory *__restrict__ x, $parameters Memory *__restrict__ out, lo
     const long long begin = (long long)(blockIdx.x / SIZE) * ROWS, end = min(rows, begin + ROWS);
     Exchange exchange(memory, rank);
     arrive();
-    Share share(begin, rank);
+    Share share(begin, rows, rank);
 #pragma unroll
     for (int batch = 0; batch < BATCHES; ++batch) {
-        each(batch, share.pieces, [&](int at) {
+        each(batch, share.copied, [&](int at) {
             __pipeline_memcpy_async(held + at, x + share.first + at, 16);
         });
         __pipeline_commit();
     }
+    fetch_rest(held, x, share);
     wait_for_cluster();  // nobody's memory is written to before its barriers are there
     for (long long k = begin; k < end; ++k) {
         Row row;
         $read
         $measure
-        const Share next(k + 1, rank);
-        const int coming = k + 1 < end ? next.pieces : 0;
+        const Share next(k + 1, rows, rank);
+        const int coming = k + 1 < end ? next.copied : 0;
+        edges(share, [&](int at, int j) {
+            const float value = wide(reinterpret_cast<const Element *>(held + at)[j]);
+            reinterpret_cast<Element *>(out + share.first + at)[j] = Element(result(value, row));
+        });
         // A piece's place is taken by one of the next row as soon as its own results are on their way.
 #pragma unroll
         for (int batch = 0; batch < BATCHES; ++batch) {
             each(batch, SHARE, [&](int at) {
-                if (at < share.pieces) {
+                if (at < share.pieces && whole(share.lead + at * PIECE)) {
                     const Memory piece = held[at];
                     const Values values = mapped(widened(piece), [&](lanes x) { return result(x, row); });
-                    write(out + share.first + at, values, share.lead + at * PIECE);
+                    __stcs(out + share.first + at, narrowed(values));
                 }
                 if (at < coming) __pipeline_memcpy_async(held + at, x + next.first + at, 16);
             });
             __pipeline_commit();
         }
+        if (k + 1 < end) fetch_rest(held, x, next);
         share = next;
     }
 }
