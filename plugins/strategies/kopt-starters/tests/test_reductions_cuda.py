@@ -113,9 +113,11 @@ def test_fewer_rows_than_it_was_made_for(propose, cols, dtype):
     check(candidate, body, {"x": memory[: 3 * cols].view(3, cols)}, SIZE=4)
 
 
-def test_an_argument_with_one_element_for_a_row(propose):
-    body = "F.softmax(x * y, 1)"
-    shapes = {"x": (6, 8196), "y": (6, 1)}
+@pytest.mark.parametrize(("body", "shapes"), [
+    ("F.softmax(x * y, 1)", {"x": (6, 8196), "y": (6, 1)}),
+    ("F.instance_norm(x, None, None, y, z)", {"x": (2, 3, 64, 136), "y": (3,), "z": (3,)}),
+])  # fmt: skip
+def test_arguments_with_one_element_for_a_row(propose, body, shapes):
     (candidate,) = propose(body, **shapes)
     check(candidate, body, {name: drawn(shape, "float32") for name, shape in shapes.items()})
 
@@ -147,6 +149,7 @@ def test_a_large_mean_does_not_lose_accuracy(propose):
 
 @pytest.mark.parametrize(("body", "shapes", "dtype", "architecture"), [
     ("torch.softmax(x, 1)", {"x": (4096, 393216)}, "bfloat16", "sm_80"),
+    ("torch.softmax(x, 1)", {"x": (4096, 393216)}, "float32", "sm_120"),
     ("torch.softmax(x, 1)", {"x": (4096, 4096)}, "bfloat16", "sm_90"),
     ("torch.softmax(x, 1)", {"x": (64, 1 << 22)}, "float32", "sm_90"),
     ("torch.softmax(x, 0)", {"x": (65536, 4096)}, "float32", "sm_90"),

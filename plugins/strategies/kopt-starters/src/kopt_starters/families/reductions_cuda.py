@@ -37,7 +37,7 @@ _BESIDE = 4 << 10
 _SYSTEM = 1 << 10
 """Bytes that each block takes for the system."""
 _PORTABLE, _MOST = 8, 16
-"""Blocks of a cluster: on every device with clusters, and where it is asked for."""
+"""Blocks of a cluster: on every device with clusters, and on those for data centres if asked for."""
 _WAVES = 16
 """Clusters that follow one another on a multiprocessor, so that the last ones leave little idle."""
 _IDEA = "reductions: one read, rows on chip, held by a cluster"
@@ -93,7 +93,8 @@ def _held(step: Step, rows: ClusterRows, device: Device) -> _Held:
 def _knobs(step: Step, held: _Held) -> dict[str, Knob] | None:
     """Return the knobs; None where no cluster can hold a row, or rows are too few for the device."""
     # Three blocks or two: one computes and waits for others of its row while memory is at work.
-    sizes = [size for size in (1, 2, 4, _PORTABLE, _MOST) if held.blocks(size)]
+    most = _MOST if capability(held.device) < 120 else _PORTABLE
+    sizes = [size for size in (1, 2, 4, _PORTABLE, _MOST) if size <= most and held.blocks(size)]
     if not sizes:
         return None
     portable = [size for size in sizes if size <= _PORTABLE]

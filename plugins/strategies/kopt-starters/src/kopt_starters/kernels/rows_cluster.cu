@@ -24,7 +24,8 @@ __device__ __forceinline__ void arm(unsigned long long *barrier, int bytes) {
 
 __device__ __forceinline__ void await(unsigned long long *barrier, int parity) {
     asm volatile(
-        "{ .reg .pred over; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1; @!over bra AGAIN; }"
+        "{ .reg .pred over; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;"
+        " @!over bra AGAIN; }"
         ::"r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(parity) : "memory");
 }
 
@@ -75,7 +76,8 @@ struct Share {
         first = whole + rank * SHARE;
         lead = rank * SHARE * PIECE - before;
         pieces = max(0, min(SHARE, (before + LENGTH + PIECE - 1) / PIECE - rank * SHARE));
-        copied = LENGTH % PIECE ? int(max(0ll, min((long long)pieces, rows * LENGTH / PIECE - first))) : pieces;
+        const long long left = LENGTH % PIECE ? rows * LENGTH / PIECE - first : pieces;
+        copied = int(max(0ll, min((long long)pieces, left)));
     }
 };
 
@@ -111,7 +113,8 @@ __device__ __forceinline__ void fetch_rest(uint4 *held, const Memory *x, const S
     if (share.copied == share.pieces) return;
     edges(share, [&](int at, int j) {
         if (at < share.copied) return;
-        reinterpret_cast<Element *>(held + at)[j] = reinterpret_cast<const Element *>(x + share.first + at)[j];
+        const Element *from = reinterpret_cast<const Element *>(x + share.first + at);
+        reinterpret_cast<Element *>(held + at)[j] = from[j];
     });
 }
 
