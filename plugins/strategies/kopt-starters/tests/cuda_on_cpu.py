@@ -70,7 +70,7 @@ def run(
         for each in resolver.launches():
             pieces = [ctypes.create_string_buffer(piece, len(piece)) for piece in each.arguments]
             given = (ctypes.c_void_p * len(pieces))(*map(ctypes.addressof, pieces))
-            shape = (ctypes.c_uint * 6)(*each.grid, *each.block)
+            shape = (ctypes.c_uint * 9)(*each.grid, *each.block, *(each.cluster or (1, 1, 1)))
             getattr(library, f"kopt_start_{each.kernel}")(
                 given, shape, ctypes.c_size_t(each.shared)
             )
@@ -97,7 +97,7 @@ def _compiled(source: str, knobs: dict[str, Any], kernels: list[str], folder: Pa
         pytest.skip("no g++")
     shared = re.sub(
         r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?(.+?)\s*(\w+)\[\];",
-        r"\1 *const \2 = reinterpret_cast<\1 *>(kopt_on_cpu::dynamic_shared.data());", source,
+        r"\1 *const \2 = reinterpret_cast<\1 *>(kopt_on_cpu::running->home->shared.data());", source,
     )  # fmt: skip
     # What is one instruction of a warp is in the headers, by the same name.
     shared = re.sub(

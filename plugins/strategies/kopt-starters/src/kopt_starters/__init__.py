@@ -31,6 +31,8 @@ _log = get_logger(__name__)
 _ASKED_FOR_ONLY = frozenset({"products", "attention"})
 """Families whose CUDA C++ is for those who ask for it: such products took 2.3 to 2.8 times as long as
 cuBLAS (``benchmarks/results/h200-starters-cuda-table4.json``), and attention was not timed yet."""
+_BEFORE_OPERATORS = frozenset({"reductions-cuda"})
+"""Families whose kernels read long rows once, where those of known operators read them twice."""
 OperatorName = Literal["layer_norm", "rms_norm", "softmax", "sum"]
 
 
@@ -79,8 +81,11 @@ class Starters:
     def _kernels(
         self, signature: Signature, target: Target, families: Iterable[Family]
     ) -> list[Candidate]:
-        known = self._operator_kernels(signature, target)
-        return [*known, *self._family_kernels(signature, target, families)]
+        parted: tuple[list[Family], list[Family]] = ([], [])
+        for family in families:
+            parted[family.name not in _BEFORE_OPERATORS].append(family)
+        before, after = (self._family_kernels(signature, target, part) for part in parted)
+        return [*before, *self._operator_kernels(signature, target), *after]
 
     def _beside(self, signature: Signature, target: Target) -> list[Candidate]:
         """Return the best kernel in each of the run's further languages."""

@@ -1,5 +1,6 @@
 // What kernels use of CUDA, on one CPU thread: each of a block's threads is a coroutine that runs
-// until it waits for others. One block runs after another. Data races do not show here.
+// until it waits for others. One block runs after another, or one cluster of blocks; of these, each
+// has dynamic shared memory of its own, but no static one. Data races do not show here.
 #pragma once
 #include <ucontext.h>
 
@@ -45,26 +46,32 @@ KOPT_VECTOR(double, double)
 
 namespace kopt_on_cpu {
 constexpr size_t STACK = 256 << 10, WARP = 32;
-struct Thread {
-    ucontext_t context;
-    std::unique_ptr<char[]> stack;
-    uint3 index;
-    unsigned number;
-    bool over = false;
-};
 struct Meeting {
     unsigned wanted = 0, come = 0;
     unsigned long long held = 0;
 };
+struct Block {
+    uint3 at;
+    Meeting everyone;
+    std::vector<char> shared;
+};
+struct Thread {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+    Block *home;
+    uint3 index;
+    unsigned number;  // in the cluster, where each block's begin with a new warp
+    bool over = false;
+};
 inline std::vector<Thread> threads;
 inline std::vector<Meeting> warps;
-inline Meeting everyone;
+inline std::vector<Block> cluster;
+inline Meeting all_blocks;
 inline std::vector<std::array<char, 16>> exchanged;
 inline Thread *running = nullptr;
 inline ucontext_t scheduler;
 inline unsigned long long moves = 0;
-inline dim3 grid, block, at;
-inline std::vector<char> dynamic_shared;
+inline dim3 grid, block;
 inline const std::function<void()> *body = nullptr;
 
 inline void pause() { swapcontext(&running->context, &scheduler); }
@@ -91,24 +98,38 @@ inline void begin() {
     (*body)();
     running->over = true;
     ++moves;
-    leave(everyone);
+    leave(all_blocks);
+    leave(running->home->everyone);
     leave(warps[running->number / WARP]);
     pause();
 }
 
-inline void run_block(const std::function<void()> &kernel) {
+// The warps of a block, and where its first one is: blocks begin with a new warp each.
+inline unsigned warps_of_block() { return (block.count() + WARP - 1) / WARP; }
+
+inline void add_thread(Block &home, unsigned which, unsigned within) {
+    Thread &thread = threads.emplace_back();
+    thread.home = &home;
+    thread.number = which * warps_of_block() * WARP + within;
+    ++warps[thread.number / WARP].wanted;
+    thread.index = {within % block.x, within / block.x % block.y, within / block.x / block.y};
+    thread.stack.reset(new char[STACK]);
+}
+
+inline void run_cluster(const std::function<void()> &kernel) {
     body = &kernel;
-    const unsigned count = block.count();
-    threads = std::vector<Thread>(count);
-    exchanged.assign(count, {});
-    everyone = {count};
-    warps.assign((count + WARP - 1) / WARP, {});
-    for (unsigned number = 0; number < count; ++number) {
-        Thread &thread = threads[number];
-        ++warps[number / WARP].wanted;
-        thread.number = number;
-        thread.index = {number % block.x, number / block.x % block.y, number / block.x / block.y};
-        thread.stack.reset(new char[STACK]);
+    const unsigned count = block.count(), blocks = cluster.size();
+    threads.clear();
+    threads.reserve(blocks * count);
+    exchanged.assign(blocks * warps_of_block() * WARP, {});
+    warps.assign(blocks * warps_of_block(), {});
+    all_blocks = {blocks * count};
+    for (unsigned which = 0; which < blocks; ++which) {
+        cluster[which].everyone = {count};
+        for (unsigned within = 0; within < count; ++within)
+            add_thread(cluster[which], which, within);
+    }
+    for (Thread &thread : threads) {
         getcontext(&thread.context);
         thread.context.uc_stack.ss_sp = thread.stack.get();
         thread.context.uc_stack.ss_size = STACK;
@@ -131,27 +152,33 @@ inline void run_block(const std::function<void()> &kernel) {
     }
 }
 
-inline void launch(dim3 across, dim3 each, size_t shared, const std::function<void()> &kernel) {
+inline void launch(dim3 across, dim3 each, dim3 together, size_t shared,
+                   const std::function<void()> &kernel) {
     grid = across;
     block = each;
-    for (unsigned z = 0; z < grid.z; ++z)
-        for (unsigned y = 0; y < grid.y; ++y)
-            for (unsigned x = 0; x < grid.x; ++x) {
-                at = {x, y, z};
-                dynamic_shared.assign(shared + 16, char(0xFF));  // garbage, as on a device
-                run_block(kernel);
+    for (unsigned z = 0; z < grid.z; z += together.z)
+        for (unsigned y = 0; y < grid.y; y += together.y)
+            for (unsigned x = 0; x < grid.x; x += together.x) {
+                cluster.clear();
+                for (unsigned n = 0; n < together.count(); ++n) {
+                    const unsigned across = n % together.x, down = n / together.x % together.y;
+                    const uint3 at = {x + across, y + down, z + n / together.x / together.y};
+                    // Garbage, as on a device.
+                    cluster.push_back({at, {}, std::vector<char>(shared + 16, char(0xFF))});
+                }
+                run_cluster(kernel);
             }
 }
 
 template <class... P, size_t... I>
 void call(void (*kernel)(P...), void **given, std::index_sequence<I...>, dim3 across, dim3 each,
-          size_t shared) {
-    launch(across, each, shared, [=] { kernel(*reinterpret_cast<P *>(given[I])...); });
+          dim3 together, size_t shared) {
+    launch(across, each, together, shared, [=] { kernel(*reinterpret_cast<P *>(given[I])...); });
 }
 template <class... P>
 void start(void (*kernel)(P...), void **given, const unsigned *shape, size_t shared) {
     call(kernel, given, std::index_sequence_for<P...>{}, dim3(shape[0], shape[1], shape[2]),
-         dim3(shape[3], shape[4], shape[5]), shared);
+         dim3(shape[3], shape[4], shape[5]), dim3(shape[6], shape[7], shape[8]), shared);
 }
 
 // The value of another lane, which all lanes of the warp that are still running ask for.
@@ -161,7 +188,7 @@ template <class T> T from_lane(T value, unsigned lane) {
     std::memcpy(exchanged[number].data(), &value, sizeof value);
     meet(warps[number / WARP]);
     T other = value;
-    if (lane < WARP && first + lane < threads.size())
+    if (lane < WARP && first % (warps_of_block() * WARP) + lane < block.count())
         std::memcpy(&other, exchanged[first + lane].data(), sizeof other);
     meet(warps[number / WARP]);
     return other;
@@ -169,12 +196,12 @@ template <class T> T from_lane(T value, unsigned lane) {
 }  // namespace kopt_on_cpu
 
 #define threadIdx (kopt_on_cpu::running->index)
-#define blockIdx (kopt_on_cpu::at)
+#define blockIdx (kopt_on_cpu::running->home->at)
 #define blockDim (kopt_on_cpu::block)
 #define gridDim (kopt_on_cpu::grid)
 constexpr int warpSize = 32;
 
-inline void __syncthreads() { kopt_on_cpu::meet(kopt_on_cpu::everyone); }
+inline void __syncthreads() { kopt_on_cpu::meet(kopt_on_cpu::running->home->everyone); }
 inline void __syncwarp(unsigned = ~0u) {
     kopt_on_cpu::meet(kopt_on_cpu::warps[kopt_on_cpu::running->number / 32]);
 }

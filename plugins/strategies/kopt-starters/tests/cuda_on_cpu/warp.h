@@ -82,3 +82,51 @@ inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t chosen) {
         found |= static_cast<uint32_t>(both >> (8 * (chosen >> (4 * i) & 7)) & 0xff) << (8 * i);
     return found;
 }
+
+// ex2.approx.ftz: results below the smallest normal number are 0.
+inline float power_of_two(float x) {
+    const float power = std::exp2(x);
+    return power < 0x1p-126f ? 0.0f : power;
+}
+
+namespace kopt_on_cpu {
+struct Phases {  // an mbarrier
+    int16_t missing;
+    uint16_t over;
+    int32_t bytes;
+};
+// Where a block of the cluster has what the running thread's has in dynamic shared memory.
+template <class T> T *in_block(T *own, unsigned block) {
+    const auto &mine = running->home->shared;
+    const auto place = reinterpret_cast<char *>(own) - mine.data();
+    if (place < 0 || place + sizeof(T) > mine.size() || block >= cluster.size()) {
+        std::fprintf(stderr, "not in the dynamic shared memory of block %u\n", block);
+        std::abort();
+    }
+    return reinterpret_cast<T *>(cluster[block].shared.data() + place);
+}
+inline void count(unsigned long long *barrier, int arrived, int bytes) {
+    auto &phases = *reinterpret_cast<Phases *>(barrier);
+    ++moves;
+    phases.missing -= arrived, phases.bytes += bytes;
+    if (phases.missing == 0 && phases.bytes == 0) phases.missing = 1, ++phases.over;
+}
+}  // namespace kopt_on_cpu
+
+// mbarrier.init, .arrive.expect_tx and .try_wait.parity, for one arrival a phase.
+inline void begin_phases(unsigned long long *barrier) {
+    *reinterpret_cast<kopt_on_cpu::Phases *>(barrier) = {1, 0, 0};
+}
+inline void arm(unsigned long long *barrier, int bytes) { kopt_on_cpu::count(barrier, 1, bytes); }
+inline void await(unsigned long long *barrier, int parity) {
+    while (reinterpret_cast<kopt_on_cpu::Phases *>(barrier)->over % 2 == parity) kopt_on_cpu::pause();
+    ++kopt_on_cpu::moves;
+}
+// st.async: to another block of the cluster, and to its barrier.
+inline void send(float *to, float value, int block, unsigned long long *barrier) {
+    *kopt_on_cpu::in_block(to, block) = value;
+    kopt_on_cpu::count(kopt_on_cpu::in_block(barrier, block), 0, -4);
+}
+// barrier.cluster: all threads of all blocks of the cluster.
+inline void arrive() {}
+inline void wait_for_cluster() { kopt_on_cpu::meet(kopt_on_cpu::all_blocks); }

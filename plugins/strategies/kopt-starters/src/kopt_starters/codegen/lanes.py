@@ -36,7 +36,9 @@ class InLanes:
     NotCoveredError where that cannot be.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, linkage: str = "static inline") -> None:
+        """``linkage``: what the definitions of functions begin with."""
+        self._linkage = linkage
         self._called: dict[str, str | None] = {}
         """The definition of each function; None while it is being written."""
         self._order: list[str] = []
@@ -119,7 +121,7 @@ class InLanes:
         self._known = outside
         parameters = ", ".join(f"lanes {each}" for each in names)
         body = "\n".join(f"    {line}" for line in lines)
-        self._called[name] = f"static inline lanes {name}({parameters}) {{\n{body}\n}}\n"
+        self._called[name] = f"{self._linkage} lanes {name}({parameters}) {{\n{body}\n}}\n"
         self._order.append(name)  # after those that it calls
 
     def _lines(self, body: Sequence[ast.stmt]) -> list[str]:

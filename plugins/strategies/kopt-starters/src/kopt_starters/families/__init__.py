@@ -17,6 +17,7 @@ from kopt_starters.families.pooling_cpu import PoolingCpu
 from kopt_starters.families.products import Products
 from kopt_starters.families.reductions import Reductions
 from kopt_starters.families.reductions_cpu import ReductionsCpu
+from kopt_starters.families.reductions_cuda import ReductionsCuda
 from kopt_starters.families.rotary import Rotary
 from kopt_starters.families.scans import Scans
 from kopt_starters.families.scans_cpu import ScansCpu
@@ -31,6 +32,7 @@ _WHOLE: tuple[Family, ...] = (
     Products(),
     Reductions(),
     ReductionsCpu(),
+    ReductionsCuda(),
     ConvolutionFamily(),
     Pooling(),
     PoolingCpu(),
