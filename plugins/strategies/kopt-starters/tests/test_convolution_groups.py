@@ -43,6 +43,16 @@ CASES = {
     "F.conv2d(x, w, None, padding=(0, 1))": (
         (1, 16, 3, 272), (64, 16, 2, 3), {"PIXELS": 120, "ALIGN": 32}),
     "F.conv1d(x, w, b, padding=2)": ((2, 16, 296), (64, 16, 3), {"PIXELS": 96, "ALIGN": 32}),
+    "F.conv_transpose1d(x, w, b, stride=2, padding=1, dilation=2)": ((2, 32, 136), (32, 64, 3), {}),
+    "F.conv_transpose1d(x, w, b, stride=2, padding=1, output_padding=1)": (
+        (1, 16, 200), (16, 64, 4), {"PIXELS": 40, "ALIGN": 16}),
+    "F.conv_transpose2d(x, w, b, stride=(3, 2), padding=(1, 2), output_padding=(2, 1))": (
+        (1, 16, 5, 64), (16, 64, 2, 5), {"LINES": 1}),
+    "F.conv_transpose2d(x, w, b, stride=5, padding=1, dilation=2)": (
+        (1, 16, 3, 64), (16, 64, 3, 3), {"LINES": 4}),
+    "F.conv_transpose3d(x, w, b, stride=(2, 1, 2), padding=(0, 1, 1), dilation=(2, 1, 2))": (
+        (1, 16, 2, 3, 40), (16, 64, 3, 2, 3), {}),
+    "F.conv_transpose2d(x, w, None, stride=(2, 1))": ((1, 16, 3, 72), (16, 128, 3, 3), {}),
     "F.conv2d(x, w, b, padding=(1, 1))": ((1, 16, 4, 136), (128, 16, 3, 3), {"PIXELS": 120, "ALIGN": 16}),
 }  # fmt: skip
 
@@ -95,6 +105,8 @@ LARGE = {
     "F.conv_transpose2d(x, w)": [((8, 64, 1024, 1024), (64, 64, 3, 3)), ((8, 32, 512, 1024), (32, 32, 3, 3))],
     "F.conv_transpose3d(x, w)": [((8, 48, 96, 96, 96), (48, 24, 3, 3, 3))],
     "F.conv_transpose1d(x, w, None, dilation=3)": [((32, 32, 131072), (32, 64, 5))],
+    "F.conv_transpose1d(x, w, None, 2, 1, dilation=2)": [((16, 32, 131072), (32, 64, 3))],
+    "F.conv_transpose2d(x, w, None, 5, 1, dilation=2)": [((16, 32, 64, 128), (32, 64, 3, 3))],
 }  # fmt: skip
 SHARED = 227 * 1024
 
@@ -133,7 +145,7 @@ def test_only_hopper_multiplies_so(propose, architecture):
         ("F.conv2d(x, w, b, groups=2)", (2, 32, 5, 72), (32, 16, 3, 3)),
         ("F.conv2d(x, w, b, stride=2)", (2, 16, 5, 72), (32, 16, 3, 3)),
         ("F.conv2d(x, w, b)", (2, 16, 5, 72), (32, 16, 1, 1)),  # an ordinary product
-        ("F.conv_transpose1d(x, w, b, stride=2)", (2, 16, 72), (16, 32, 3)),
+        ("F.conv_transpose1d(x, w, b, stride=2)", (2, 16, 72), (16, 32, 3)),  # half of 64 channels
         ("F.conv2d(x, w, b)", (2, 512, 9, 72), (512, 512, 5, 5)),  # weights do not fit
     ],
 )

@@ -62,18 +62,9 @@ def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidat
         "bias_parameter": "" if task.bias is None else "const Element *__restrict__ bias,",
         "added": "0.0f" if task.bias is None else f"channel < channels ? {bias} : 0.0f",
         "weight": places.weight(task),
-        **places.geometry(task, _reads(task)),
+        **places.geometry(task),
     }  # fmt: skip
     return filled_cuda("convolution_channels.cu", graph, _IDEA, knobs, given)
-
-
-def _reads(task: Convolution) -> tuple[places.Reads, places.Reads, places.Reads]:
-    d, h, w = (
-        places.Reads(1, padding, -dilation, stride) if task.transposed
-        else places.Reads(stride, -padding, dilation, 1)
-        for stride, padding, dilation in zip(task.stride, task.padding, task.dilation, strict=True)
-    )  # fmt: skip
-    return d, h, w
 
 
 def _rows(task: Convolution, device: Device) -> int | None:
@@ -92,7 +83,7 @@ def _fits(task: Convolution, rows: int, pixels: int, device: Device) -> bool:
 
 def _shared(task: Convolution, rows: int, pixels: int) -> int:
     """Return the bytes of shared memory that a block takes."""
-    piece, across = places.piece(task), pixels * _reads(task)[2].spread
+    piece, across = places.piece(task), pixels * places.reads(task)[2].spread
     weights = task.taps * rows * (task.cin + piece)
     lines = _span(task, pixels) * (task.cin + piece)
     return task.itemsize * (weights + max(lines, rows * (across + piece)))
@@ -107,19 +98,19 @@ def _held(task: Convolution, pixels: int) -> int:
 def _span(task: Convolution, pixels: int) -> int:
     """Return the pixels of a row that a tile's results need, in whole pieces."""
     before, piece = _before(task), places.piece(task)
-    return (before + (pixels - 1) * _reads(task)[2].stride) // piece * piece
+    return (before + (pixels - 1) * places.reads(task)[2].stride) // piece * piece
 
 
 def _before(task: Convolution) -> int:
     """Return the pixels that one result of each phase needs, from the start of a piece, and a piece."""
-    reached, piece = _reads(task)[2].places(task.kernel[2]), places.piece(task)
-    return min(reached) % piece + max(reached) - min(reached) + piece
+    (first, last), piece = places.reads(task)[2].ends(task.kernel[2]), places.piece(task)
+    return first % piece + last - first + piece
 
 
 def _knobs(task: Convolution, rows: int, device: Device) -> dict[str, Knob]:
     high = max(n for n in (16, 32, 48, 64) if rows % n == 0 and (n < rows or rows < 64))
     pixels = 128 if _fits(task, rows, 128, device) and _held(task, 128) <= _EASILY_HELD else 64
-    phases = _reads(task)[2].spread
+    phases = places.reads(task)[2].spread
     across = max(16, pixels * rows // high // 8)  # for eight warps
     # Of a multiprocessor: more than fit would begin when the first have gone over everything.
     registers = high * across // 32 * phases + 4 * _held(task, pixels) + _REGISTERS
@@ -134,7 +125,7 @@ def _knobs(task: Convolution, rows: int, device: Device) -> dict[str, Knob]:
 
 def _header(task: Convolution, rows: int, knobs: Mapping[str, Knob], units: int) -> str:
     x, weight = identifier(task.x), identifier(task.weight)
-    lines, across = prod(task.extent[:2]), _reads(task)[2]
+    lines, across = prod(task.extent[:2]), places.reads(task)[2]
     tiles = f"{x}.shape[0] * {lines} * cdiv({task.extent[2]}, BLOCK_N * {across.spread})"
     down, piece = -(-task.cout // rows), places.piece(task)
     grid = f"{down} * min({tiles}, cdiv(BLOCKS * {units}, {down}))"

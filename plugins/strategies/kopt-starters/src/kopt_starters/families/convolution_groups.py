@@ -31,6 +31,8 @@ _HELD = 64
 """Registers for what a thread holds of a row; more would have to be spilled."""
 _REGISTERS = 64
 """That a thread takes beside its sums and what it holds of a row."""
+_REGISTERS_SPREAD = 96
+"""The same where results lie between zeros."""
 
 
 _SHALLOW = 144
@@ -52,22 +54,17 @@ class _Plan(NamedTuple):
     align: int
     """Bytes, whose multiples what is written at once begins at."""
 
-    @property
-    def sums(self) -> int:
-        """That a thread has."""
-        return self.rows * self.pixels // 128
-
 
 def groups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate | None:
     """Return the kernel of a convolution; None where its weights or rows do not fit.
 
-    For Hopper and one group, without strides in height or of a transposed one, with a depth of whole
-    products (32 bytes of channels) and rows of whole pieces of 16 bytes; in float32 where the
-    reference is done in TF32.
+    For Hopper and one group, with a depth of whole products (32 bytes of channels) and rows of whole
+    pieces of 16 bytes; without strides in height, other than of a transposed one, where results have
+    to be in sixty-fours of channels; in float32 where the reference is done in TF32.
     """
     piece = places.piece(task)
     fits = task.groups == 1 and task.cin % (2 * piece) == 0 and task.x.shape[-1] % piece == 0
-    strided = max(task.stride) > 1 if task.transposed else task.stride[1] > 1
+    strided = task.stride[1] > 1 and not task.transposed
     if not fits or strided or task.taps == 1 or task.kept_exact:
         return None
     plan = next(_plans(task, device), None) if has_warpgroup_products(device) else None
@@ -75,7 +72,7 @@ def groups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate 
         return None
     knobs = {
         "GROUPS": nearest(plan.groups, [2, 3, 4]),
-        "PIXELS": nearest(plan.pixels, _across(plan.down)),
+        "PIXELS": nearest(plan.pixels, _across(task, plan.down)),
         "LINES": nearest(16 if task.extent[1] > 1 else 1, [1, 4, 8, 16, 32]),
     }
     knobs["ALIGN"] = nearest(plan.align, [16, 32])
@@ -98,8 +95,9 @@ def groups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate 
         "added": "" if task.bias is None else (
             f"const float added = channel < channels ? {added} : 0.0f;"),
         "plus": "" if task.bias is None else " + added",
-        "weight": places.weight(task, flipped=task.transposed),
-        **places.geometry(task, _reads(task)),
+        "weight": places.weight(task),
+        "phases": str(_phases(task)),
+        **places.geometry(task),
     }  # fmt: skip
     results = "channels" if plan.down else "pixels"
     given["results"] = template(f"convolution_groups_{results}.cu").substitute(given).rstrip("\n")
@@ -130,15 +128,12 @@ def _product(task: Convolution, columns: int) -> str:
     )
 
 
-def _reads(task: Convolution) -> tuple[places.Reads, places.Reads, places.Reads]:
-    """Return where results read; a transposed convolution as an ordinary one of flipped weights."""
-    d, h, w = (
-        places.Reads(1, padding - (taps - 1) * dilation, dilation) if task.transposed
-        else places.Reads(stride, -padding, dilation)
-        for stride, padding, dilation, taps in zip(
-            task.stride, task.padding, task.dilation, task.kernel, strict=True)
-    )  # fmt: skip
-    return d, h, w
+def _phases(task: Convolution) -> int:
+    """Return how many of the results side by side in a row have products."""
+    width, taps = places.reads(task)[2], task.kernel[2]
+    reached = [{(phase + width.begin + t * width.step) % width.spread for t in range(taps)}
+               for phase in range(width.spread)]  # fmt: skip
+    return sum(0 in each for each in reached)
 
 
 def _staged(rows: int) -> int:
@@ -146,36 +141,48 @@ def _staged(rows: int) -> int:
     return max(n for n in range(8, _MOST_STAGED + 1, 8) if rows % n == 0)
 
 
-def _across(down: bool) -> list[int]:
-    """Return for how many pixels a strip may be."""
-    return [64, 96, 120, 128] if down else [64, 128]
+def _across(task: Convolution, down: bool) -> list[int]:
+    """Return for how many pixels a strip may be: a warp writes its results of a row at once."""
+    spread = places.reads(task)[2].spread
+    if spread == 1:
+        return [64, 96, 120, 128] if down else [64, 128]
+    most = 512 // task.itemsize // spread
+    return [n for n in (24, 40, 64, 96) if n <= most]
 
 
 def _plans(task: Convolution, device: Device) -> Iterator[_Plan]:
     """Return how the work may be divided, best first, as measured on an H200.
 
     All channels of the result in one block, so that the input is read once; as wide as possible;
-    with as many groups as fit. Where writing takes longest, whole sectors are written.
+    with as many groups as fit. Where writing takes longest, whole sectors are written. ``plain``: not
+    transposed with strides.
     """
     whole = [task.cout // n for n in (1, 2, 4) if task.cout % (64 * n) == 0]
     parts = [-(-task.cout // (8 * n)) * 8 for n in range(1, 5)]
-    options = [n for n in whole if n <= 128] + [n for n in parts if n <= _MOST_ROWS]
+    plain = all(each.spread == 1 for each in places.reads(task))
+    options = [n for n in whole if n <= 128] + [n for n in parts if n <= _MOST_ROWS and plain]
     depth = task.taps * task.cin
-    for rows, wide, groups in product(options, (True, False), (4, 3, 2)):
-        down = rows % 64 == 0 and (wide or rows == 64 or depth < _DEEP)
-        sectors = wide and depth <= _SHALLOW
-        pixels = (120 if down and not sectors else 128) if wide else 64
-        plan, held = _Plan(rows, groups, pixels, down, 32 if sectors else 16), _held(task, pixels)
-        registers = plan.sums + held + _REGISTERS <= 65536 // (128 * groups)
-        if registers and held <= _HELD and _shared(task, plan) <= shared_bytes(device):
-            yield plan
+    sectors = depth <= _SHALLOW or not plain
+    for rows in options:
+        columns = rows % 64 == 0
+        down = columns and (rows == 64 or depth < _DEEP or not plain)
+        widths = [n for n in _across(task, down) if n < 128 or sectors or not columns]
+        for pixels, groups in product(reversed(widths), (4, 3, 2)):
+            align = 32 if sectors and (pixels > 64 or not plain) else 16
+            plan = _Plan(rows, groups, pixels, down, align)
+            sums, held = rows * pixels // 128 * _phases(task), _held(task, pixels)
+            registers = sums + held + (_REGISTERS if plain else _REGISTERS_SPREAD)
+            enough = registers <= 65536 // (128 * groups) and held <= _HELD
+            if enough and _shared(task, plan) <= shared_bytes(device):
+                yield plan
 
 
 def _held(task: Convolution, pixels: int) -> int:
     """Return the registers that a thread needs for its part of a row."""
-    piece, across = places.piece(task), _reads(task)[2]
-    span = (pixels - 1) * across.stride + (task.kernel[2] - 1) * across.step + 1
-    pieces = -(-(across.begin % piece + span) // piece)
+    piece, across = places.piece(task), places.reads(task)[2]
+    left, right = across.ends(task.kernel[2])
+    span = (pixels - 1) * across.stride + right - left + 1
+    pieces = -(-(left % piece + span) // piece)
     items = task.kernel[0] * pieces * (task.cin // piece)
     return -(-items // 128) * piece * 4
 
@@ -195,13 +202,14 @@ class _Shape(NamedTuple):
 
 
 def _shape(task: Convolution, plan: _Plan) -> _Shape:
-    (_, height, width), taps = _reads(task), task.kernel
-    kept = (taps[1] - 1) * height.step + 2
+    (_, height, width), taps = places.reads(task), task.kernel
+    top, bottom = height.ends(taps[1])
+    left, right = width.ends(taps[2])
     return _Shape(
         weights=task.itemsize * task.taps * plan.rows * task.cin,
-        lines=kept * taps[0] * (task.cin // places.piece(task)),
+        lines=(bottom - top + 2) * taps[0] * (task.cin // places.piece(task)),
         stride=width.stride,
-        reach=(taps[2] - 1) * width.step // width.stride + 1,
+        reach=(right - left) // width.stride + 1,
         stage=32 if plan.down else 0,
     )
 
@@ -212,29 +220,32 @@ def _shared(task: Convolution, plan: _Plan) -> int:
     pitch = shape.stride * (plan.pixels + shape.reach) // 2 * 2 + 1
     staged = shape.stage or min(plan.rows, 2 * _staged(plan.rows))
     edge = plan.align // task.itemsize
-    stage = staged * ((plan.pixels + edge) // piece // 2 * 2 + 1) * 16
+    width = plan.pixels * places.reads(task)[2].spread
+    stage = staged * ((width + edge) // piece // 2 * 2 + 1) * 16
     return shape.weights + plan.groups * (shape.lines * pitch * 16 + stage)
 
 
 def _written(task: Convolution) -> str:
-    """Return how many pixels of a strip are written, as the kernel has it."""
-    edge = f"(ALIGN // {task.itemsize})"
+    """Return how many results of a row a strip writes, as the kernel has it."""
+    edge, spread = f"(ALIGN // {task.itemsize})", places.reads(task)[2].spread
     common = gcd(32, task.extent[2] * task.itemsize, prod(task.extent) * task.itemsize)
     extra = {32: "0", 16: f"ALIGN // 32 * {32 // task.itemsize}"}.get(common, edge)
-    return f"((PIXELS - {extra}) // {edge} * {edge})"
+    unit = f"({spread} * {edge})" if spread % 2 else str(spread * places.piece(task))
+    return f"((PIXELS * {spread} - {extra}) // {unit} * {unit})"
 
 
 def _header(task: Convolution, plan: _Plan, knobs: Mapping[str, Knob], units: int) -> str:
     x, weight = identifier(task.x), identifier(task.weight)
     shape, piece = _shape(task, plan), places.piece(task)
     depth, height, width = task.extent
-    parts = f"cdiv({height}, LINES) * cdiv({width}, {_written(task)})"
+    spread = [each.spread for each in places.reads(task)]
+    parts = f"cdiv({-(-height // spread[1])}, LINES) * cdiv({width}, {_written(task)})"
     strips = f"{x}.shape[0] * {depth} * {parts}"
     down = -(-task.cout // plan.rows)
     grid = f"{down} * min(cdiv({strips}, GROUPS), cdiv({units}, {down}))"
     pitch = f"({shape.stride} * (PIXELS + {shape.reach}) // 2 * 2 + 1)"
     staged = shape.stage or f"min({plan.rows}, 2 * STAGED)"
-    stage = f"16 * {staged} * ((PIXELS + ALIGN // {task.itemsize}) // {piece} // 2 * 2 + 1)"
+    stage = f"16 * {staged} * ((PIXELS * {spread[2]} + ALIGN // {task.itemsize}) // {piece} // 2 * 2 + 1)"
     given = [x, weight, *([] if task.bias is None else [identifier(task.bias)])]
     return header(
         "//",

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from kopt_starters.convolution.rendering import identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kopt_starters.convolution.task import Convolution
 
 _AXES = ("depth", "height", "width")
@@ -29,27 +27,41 @@ class Reads(NamedTuple):
         ]
         return [each // self.spread for each in at if each % self.spread == 0]
 
+    def ends(self, taps: int) -> tuple[int, int]:
+        """Return the first and the last of them."""
+        found = self.places(taps)
+        return min(found), max(found)
+
 
 def piece(task: Convolution) -> int:
     """Return the elements of 16 bytes."""
     return 16 // task.itemsize
 
 
-def weight(task: Convolution, *, flipped: bool = False) -> str:
-    """Return the weight of a tap between two channels, in C++; ``flipped``: of the tap opposite."""
+def reads(task: Convolution) -> tuple[Reads, Reads, Reads]:
+    """Return where results read, in depth, height and width."""
+    d, h, w = (
+        Reads(1, padding, -dilation, stride) if task.transposed
+        else Reads(stride, -padding, dilation)
+        for stride, padding, dilation in zip(task.stride, task.padding, task.dilation, strict=True)
+    )  # fmt: skip
+    return d, h, w
+
+
+def weight(task: Convolution) -> str:
+    """Return the weight of a tap between two channels, in C++."""
     channels = "in * COUT + row" if task.transposed else "row * CIN + in"
-    tap = f"{task.taps - 1} - tap" if flipped else "tap"
-    at = f"((long long){channels}) * {task.taps} + {tap}"
+    at = f"((long long){channels}) * {task.taps} + tap"
     return f"nearest(weight[{at}])" if task.itemsize == 4 else f"weight[{at}]"
 
 
-def geometry(task: Convolution, reads: Sequence[Reads]) -> dict[str, str]:
+def geometry(task: Convolution) -> dict[str, str]:
     """Return extents, and where results read, as templates name them."""
-    before = (1,) * (5 - len(task.x.shape))
+    before, axes = (1,) * (5 - len(task.x.shape)), reads(task)
     named = {
         "{}": (*before, *task.x.shape[2:]), "out_{}": task.extent, "taps_{}": task.kernel,
-        "stride_{}": [each.stride for each in reads], "begin_{}": [each.begin for each in reads],
-        "step_{}": [each.step for each in reads], "spread_{}": [each.spread for each in reads],
+        "stride_{}": [each.stride for each in axes], "begin_{}": [each.begin for each in axes],
+        "step_{}": [each.step for each in axes], "spread_{}": [each.spread for each in axes],
     }  # fmt: skip
     return {
         name.format(axis): str(value)

@@ -9,33 +9,63 @@ $header
 
 using Element = $element;
 // Of depth, height and width: extents of the input and the result, and the kernel. Result y takes
-// tap t from input y * S + B + t * T.
+// tap t from input (y * S + B + t * T) / Z, where that is whole. (S of height is 1; so is either S or Z.)
 constexpr int CIN = $cin, COUT = $cout, BLOCK_N = $rows;
 constexpr int D = $depth, H = $height, W = $width, OD = $out_depth, OH = $out_height, OW = $out_width;
 constexpr int KD = $taps_depth, KH = $taps_height, KW = $taps_width;
-constexpr int SD = $stride_depth, SW = $stride_width;  // that of height is 1
+constexpr int SD = $stride_depth, SW = $stride_width;
 constexpr int BD = $begin_depth, BH = $begin_height, BW = $begin_width;
 constexpr int TD = $step_depth, TH = $step_height, TW = $step_width;
+constexpr int ZD = $spread_depth, ZH = $spread_height, ZW = $spread_width;
 constexpr int PIECE = 16 / sizeof(Element);  // elements of 16 bytes: pixels read, channels multiplied
 constexpr int CHUNKS = CIN / PIECE, TAPS = KD * KH * KW, DOWN = (COUT + BLOCK_N - 1) / BLOCK_N;
 constexpr long long PLANE = (long long)D * H * W, AREA = (long long)OD * OH * OW;
+
+// Of results that are the same beyond a multiple of Z: whether a tap reaches them, and from where.
+struct Axis {
+    int taps, begin, step, spread;
+
+    __device__ constexpr bool reaches(int phase, int tap) const {
+        return (phase + begin + tap * step) % spread == 0;
+    }
+    __device__ constexpr int from(int phase, int tap) const {
+        return (phase + begin + tap * step) / spread;
+    }
+    __device__ constexpr int first_tap(int phase) const {
+        int tap = 0;
+        while (tap < taps && !reaches(phase, tap)) ++tap;
+        return tap;
+    }
+    __device__ constexpr int end(bool last) const {
+        int found = last ? -(1 << 30) : 1 << 30;
+        for (int phase = 0; phase < spread; ++phase)
+            for (int tap = 0; tap < taps; ++tap)
+                if (reaches(phase, tap) && (from(phase, tap) > found) == last)
+                    found = from(phase, tap);
+        return found;
+    }
+};
+constexpr Axis DOWNWARD{KH, BH, TH, ZH}, SIDEWAYS{KW, BW, TW, ZW};
+constexpr int TOP = DOWNWARD.end(false), LEFT = SIDEWAYS.end(false);
+constexpr int BEFORE = DOWNWARD.end(true) - TOP, REACH = SIDEWAYS.end(true) - LEFT;
 // What is written at once begins at multiples of ALIGN bytes. Rows of the result begin anywhere: a
-// strip has so many more pixels than it writes, for all but the ends of a row to be written so.
-constexpr int EDGE = ALIGN / sizeof(Element);
+// strip has so many more results than it writes, for all but the ends of a row to be written so.
+constexpr int EDGE = ALIGN / sizeof(Element), WIDTH = PIXELS * ZW;
 constexpr int EXTRA = AREA % EDGE == 0 && OW % EDGE == 0 ? 0 : EDGE;
-constexpr int WRITTEN = (PIXELS - EXTRA) / EDGE * EDGE;
-constexpr int ACROSS = (OW + WRITTEN - 1) / WRITTEN, PARTS = (OH + LINES - 1) / LINES;
-constexpr int BEFORE = (KH - 1) * TH, SLOTS = BEFORE + 2;  // rows before the first result, and kept
+constexpr int UNIT = ZW % 2 ? ZW * EDGE : ZW * PIECE, WRITTEN = (WIDTH - EXTRA) / UNIT * UNIT;
+constexpr int ACROSS = (OW + WRITTEN - 1) / WRITTEN, LINES_ALL = (OH + ZH - 1) / ZH;
+constexpr int PARTS = (LINES_ALL + LINES - 1) / LINES, SLOTS = BEFORE + 2;  // rows that are kept
 // Pixels that are S apart lie side by side: [pixel % S][pixel / S].
-constexpr int SIDE = PIXELS + (KW - 1) * TW / SW + 1, PITCH = SW * SIDE / 2 * 2 + 1;
-constexpr int SPAN = (PIXELS - 1) * SW + (KW - 1) * TW + 1;
-constexpr int FIRST = (BW % PIECE + PIECE) % PIECE;  // the place of a strip's first pixel in its piece
+constexpr int SIDE = PIXELS + REACH / SW + 1, PITCH = SW * SIDE / 2 * 2 + 1;
+constexpr int SPAN = (PIXELS - 1) * SW + REACH + 1;
+constexpr int FIRST = (LEFT % PIECE + PIECE) % PIECE;  // the place of a strip's first pixel in its piece
 constexpr int PIECES = (FIRST + SPAN + PIECE - 1) / PIECE;
 constexpr int ITEMS = KD * CHUNKS * PIECES, EACH = (ITEMS + 127) / 128;
 constexpr int SLOT = KD * CHUNKS * PITCH * PIECE;  // elements
 // Of results on their way out, which have EDGE before them: an odd number of pieces.
-constexpr int OUT_PITCH = ((PIXELS + EDGE) / PIECE / 2 * 2 + 1) * PIECE;
-static_assert(WRITTEN * SW % PIECE == 0 && PIXELS % 8 == 0);
+constexpr int OUT_PITCH = ((WIDTH + EDGE) / PIECE / 2 * 2 + 1) * PIECE;
+static_assert(WRITTEN > 0 && WRITTEN / ZW * SW % PIECE == 0 && PIXELS % 8 == 0 && (SW == 1 || ZW == 1));
+static_assert(WRITTEN <= 32 * PIECE);
 
 // What wgmma is told about an operand: where its first matrix of 8 rows of 16 bytes is, and how many
 // bytes lie between two of them in depth; those of further rows follow each other.
@@ -99,7 +129,7 @@ struct Place {
     __device__ __forceinline__ int depth() const { return line() / PARTS % OD; }
     __device__ __forceinline__ unsigned image() const { return line() / (PARTS * OD); }
     __device__ __forceinline__ void enter(unsigned at) {
-        strip = at, row = 0, rows = min(LINES, OH - height()) + BEFORE;
+        strip = at, row = 0, rows = min(LINES, LINES_ALL - height()) + BEFORE;
     }
     __device__ __forceinline__ void advance(unsigned step) {
         if (++row == rows) enter(strip + step);
@@ -118,14 +148,15 @@ struct Row {
     __device__ __forceinline__ static int line(int item) { return item / PIECES; }  // [plane][chunk]
 
     __device__ __forceinline__ void fetch(const Element *x, const Place &place, int thread) {
-        const int h = place.height() + BH + place.row, d = place.depth() * SD + BD;
-        const int first = place.column() * SW + BW - FIRST;
+        const int h = place.height() + TOP + place.row, d = place.depth() * SD + BD;
+        const int first = place.column() / ZW * SW + LEFT - FIRST;
         x += place.image() * (CIN * PLANE) + (long long)h * W;
 #pragma unroll
         for (int n = 0; n < EACH; ++n) {
             const int item = n * 128 + thread, column = first + piece(item) * PIECE;
-            const int channel = line(item) % CHUNKS * PIECE;
-            const int z = d + line(item) / CHUNKS * TD;
+            const int channel = (KD == 1 ? line(item) : line(item) % CHUNKS) * PIECE;
+            const int spread = KD == 1 ? d : d + line(item) / CHUNKS * TD;
+            const int z = spread % ZD ? -1 : spread / ZD;
             const bool there = (ITEMS % 128 == 0 || item < ITEMS) && column >= 0 && column < W &&
                                h >= 0 && h < H && z >= 0 && z < D;
             const Element *from = x + channel * PLANE + (long long)z * (H * W) + column;
@@ -193,10 +224,10 @@ struct Line {
     int count;
     bool begins;
 
-    __device__ __forceinline__ explicit Line(const Place &of, int channel) {
-        const int first = of.column(), h = of.height() + of.row - BEFORE;
+    __device__ __forceinline__ Line(const Place &of, int phase, int channel) {
+        const int first = of.column(), h = (of.height() + of.row - BEFORE) * ZH + phase;
         start = (of.image() * COUT + channel) * AREA + ((long long)of.depth() * OH + h) * OW + first;
-        count = min(PIXELS, OW - first), begins = first == 0;
+        count = min(WIDTH, OW - first), begins = first == 0;
     }
 
     // Of a channel: how many results there are before the first that is written at once.
@@ -231,7 +262,7 @@ struct Line {
             if (there && piece < WRITTEN && piece + first + PIECE <= count)
                 __stcg(reinterpret_cast<uint4 *>(to + n * AT_ONCE * AREA + first), found[n]);
         }
-        if (begins || count < PIXELS)
+        if (begins || count < WIDTH)
             write_ends<TEAM>(out + start + channel * AREA, staged, min(ROWS, channels - channel), begins,
                              count, before(channel), thread);
     }
@@ -274,40 +305,44 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
     coming.advance(step);
     if (coming.strip < strips) pieces.fetch(x, coming, thread);
     while (place.strip < strips) {
-        Results results;
-        const bool complete = place.row >= BEFORE;
+        const int oldest = slot + SLOTS - BEFORE;
         show_to_products();
         group_barrier();
-        if (complete) {
-            begin_products();
-            int oldest = slot + SLOTS - BEFORE;
-            for (int kh = 0; kh < KH; ++kh) {
-                const Element *line = rows + (oldest + kh * TH) % SLOTS * SLOT;
+        for (int phase = 0; phase < ZH; ++phase) {
+            Results results;
+            const bool complete =
+                place.row >= BEFORE &&
+                (OH % ZH == 0 || (place.height() + place.row - BEFORE) * ZH + phase < OH);
+            int seen = 0;  // rows that were multiplied
+            if (complete) {
+                begin_products();
+                for (int kh = 0; kh < KH; ++kh) {
+                    if (!DOWNWARD.reaches(phase, kh)) continue;
+                    const Element *line =
+                        rows + (oldest + DOWNWARD.from(phase, kh) - TOP) % SLOTS * SLOT;
 #pragma unroll
-                for (int kd = 0; kd < KD; ++kd) {
-#pragma unroll
-                    for (int kw = 0; kw < KW; ++kw) {
-                        const int tap = (kd * KH + kh) * KW + kw;
-#pragma unroll
-                        for (int k = 0; k < CHUNKS; k += 2)
-                            results.add(line + ((kd * CHUNKS + k) * PITCH + kw * TW % SW * SIDE +
-                                                kw * TW / SW) * PIECE,
-                                        taps + (tap * CHUNKS + k) * BLOCK_N * PIECE,
-                                        kh + kd + kw + k);
+                    for (int kd = 0; kd < KD; ++kd) {
+                        const Element *weights = taps + (kd * KH + kh) * KW * BLOCK_N * CIN;
+                        results.add(line + kd * CHUNKS * PITCH * PIECE, weights, seen + kd);
                     }
+                    ++seen;
+                }
+                commit_products();
+            }
+            if (phase == 0) {
+                slot = slot + 1 == SLOTS ? 0 : slot + 1;
+                if (coming.strip < strips) {
+                    pieces.store(rows + slot * SLOT, thread);
+                    coming.advance(step);
+                    if (coming.strip < strips) pieces.fetch(x, coming, thread);
                 }
             }
-            commit_products();
-        }
-        slot = slot + 1 == SLOTS ? 0 : slot + 1;
-        if (coming.strip < strips) {
-            pieces.store(rows + slot * SLOT, thread);
-            coming.advance(step);
-            if (coming.strip < strips) pieces.fetch(x, coming, thread);
-        }
-        if (complete) {
-            await_products();
-            results.write(out, stage, Line(place, block_n), channels, $bias thread);
+            if (complete) {
+                await_products();
+                results.hold_all();
+                if (ZH > 1 && !seen) results.clear();
+                results.write(out, stage, Line(place, phase, block_n), channels, $bias thread);
+            }
         }
         place.advance(step);
     }
