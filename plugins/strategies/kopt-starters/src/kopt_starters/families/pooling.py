@@ -166,7 +166,7 @@ def _anywhere(graph: Graph, pool: Pool) -> Candidate | None:
         return None
     knobs = {
         "BLOCK": nearest(128, [32, 64, 128, 256]),
-        "num_warps": nearest(4, [1, 2, 4, 8]),
+        "num_warps": nearest(2, [1, 2, 4, 8]),
     }
     idea = "wide reads, several outputs a lane, wide writes wherever rows begin"
     return _filled(graph, pool, "pool_anywhere.py.txt", idea, knobs, group=group)
