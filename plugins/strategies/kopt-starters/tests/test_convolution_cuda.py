@@ -12,20 +12,8 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 pytest.importorskip("kopt_cuda")
 
-import torch
-
-from kopt.model.expressions import evaluate
-from kopt_cuda.compiling import LOG, compile_cubin
-from kopt_cuda.plan import plan_of
-from kopt_cuda.resources import resources_of
-from kopt_cuda.toolchain import find_toolchain
-from kopt_starters.families.convolution import ConvolutionFamily
-
-F = torch.nn.functional
 HERE = Path(__file__)
-CHECK = SimpleNamespace(**runpy.run_path(str(HERE.with_name("checking.py"))))
-ON_CPU = SimpleNamespace(**runpy.run_path(str(HERE.with_name("cuda_on_cpu.py"))))
-CUDA = CHECK.TARGET.model_copy(update={"language": "cuda"})
+CONVOLVING = SimpleNamespace(**runpy.run_path(str(HERE.with_name("convolving.py"))))
 SMALL = {"BLOCK_N": 64, "BLOCKS": 1}
 
 CASES = {
@@ -51,48 +39,21 @@ CASES = {
 }  # fmt: skip
 
 
-def on(architecture):
-    device = CUDA.device.model_copy(update={"architecture": architecture})
-    return CUDA.model_copy(update={"device": device})
-
-
 @pytest.fixture
 def propose(graph_of):
-    """Return the CUDA kernels for a convolution over arguments of these shapes."""
+    """Return the kernel that keeps weights on chip for a convolution over such arguments, if any."""
 
     def proposed(body, x, w, dtype="bfloat16", architecture="sm_90"):
-        out = w[1] if "transpose" in body else w[0]
-        graph = graph_of(f"def reference(x, w, b): return {body}", dtype=dtype, x=x, w=w, b=(out,))
-        found = ConvolutionFamily().propose(graph, on(architecture))
-        return [each for each in found if "stay on chip" in each.idea]
+        return CONVOLVING.proposed(graph_of, "stay on chip", body, x, w, dtype, architecture)
 
     return proposed
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("body", CASES)
+@pytest.mark.parametrize(("body", "dtype"), CONVOLVING.dtypes_of(CASES))
 def test_results_are_those_of_float64(propose, body, dtype):
     x, w, knobs = CASES[body]
     (candidate,) = propose(body, x, w, dtype)
-    generator = torch.Generator().manual_seed(2)
-    shapes = {"x": x, "w": w, "b": (w[1] if "transpose" in body else w[0],)}
-    given = {
-        name: torch.randn(shape, generator=generator).to(getattr(torch, dtype))
-        for name, shape in shapes.items()
-    }
-    # In float32 of what TF32 keeps of both factors.
-    wide = {n: (each if n == "b" else in_tf32(each)).double() for n, each in given.items()}
-    exact = eval(body, {"F": F} | wide)
-    if "None" in body:
-        del given["b"]
-    (got,) = ON_CPU.run(candidate, [(exact.shape, given["x"].dtype)], given, **SMALL | knobs)
-    CHECK.assert_accurate(got, exact, 8 if dtype == "float32" else 4)
-
-
-def in_tf32(value):
-    if value.dtype != torch.float32:
-        return value
-    return (value.view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32)
+    CONVOLVING.check(candidate, body, x, w, dtype, **SMALL | knobs)
 
 
 LARGE = {
@@ -110,17 +71,11 @@ LARGE = {
 @pytest.mark.parametrize("body", LARGE)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_defaults_compile_without_spills_and_fit(propose, tmp_path, body, architecture, dtype):
-    toolchain = find_toolchain()
     for x, w in LARGE[body]:
         (candidate,) = propose(body, x, w, dtype, architecture)
-        knobs = [f"-D{name}={value}" for name, value in candidate.chosen.items()]
-        flags = [*plan_of(candidate).flags, *knobs]
-        compile_cubin(toolchain, candidate.source, architecture, flags, [], tmp_path)
-        (used,) = resources_of((tmp_path / LOG).read_text()).values()
+        used, shared, _ = CONVOLVING.compiled(candidate, architecture, tmp_path)
         assert used.spill_bytes in (0, None)
-        (call,) = plan_of(candidate).launch
-        taken = evaluate(call.shared, candidate.chosen)
-        assert taken <= {"sm_80": 163, "sm_90": 227, "sm_100": 227}[architecture] * 1024
+        assert shared <= {"sm_80": 163, "sm_90": 227, "sm_100": 227}[architecture] * 1024
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80"])

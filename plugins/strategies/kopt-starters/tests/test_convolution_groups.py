@@ -12,20 +12,8 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 pytest.importorskip("kopt_cuda")
 
-import torch
-
-from kopt.model.expressions import evaluate
-from kopt_cuda.compiling import LOG, compile_cubin
-from kopt_cuda.plan import plan_of
-from kopt_cuda.resources import resources_of
-from kopt_cuda.toolchain import find_toolchain
-from kopt_starters.families.convolution import ConvolutionFamily
-
-F = torch.nn.functional
 HERE = Path(__file__)
-CHECK = SimpleNamespace(**runpy.run_path(str(HERE.with_name("checking.py"))))
-ON_CPU = SimpleNamespace(**runpy.run_path(str(HERE.with_name("cuda_on_cpu.py"))))
-CUDA = CHECK.TARGET.model_copy(update={"language": "cuda"})
+CONVOLVING = SimpleNamespace(**runpy.run_path(str(HERE.with_name("convolving.py"))))
 
 CASES = {
     # function and what it is given beside x, w and b: shapes of x and w, and knobs
@@ -43,6 +31,7 @@ CASES = {
     "F.conv2d(x, w, None, padding=(0, 1))": (
         (1, 16, 3, 272), (64, 16, 2, 3), {"PIXELS": 120, "ALIGN": 32}),
     "F.conv1d(x, w, b, padding=2)": ((2, 16, 296), (64, 16, 3), {"PIXELS": 96, "ALIGN": 32}),
+    "F.conv1d(x, w, b, padding=1, stride=3)": ((2, 16, 200), (64, 16, 3), {"PIXELS": 40}),
     "F.conv_transpose1d(x, w, b, stride=2, padding=1, dilation=2)": ((2, 32, 136), (32, 64, 3), {}),
     "F.conv_transpose1d(x, w, b, stride=2, padding=1, output_padding=1)": (
         (1, 16, 200), (16, 64, 4), {"PIXELS": 40, "ALIGN": 16}),
@@ -62,40 +51,16 @@ def propose(graph_of):
     """Return the kernel of warpgroups for a convolution over arguments of these shapes, if any."""
 
     def proposed(body, x, w, dtype="bfloat16", architecture="sm_90"):
-        out = w[1] if "transpose" in body else w[0]
-        graph = graph_of(f"def reference(x, w, b): return {body}", dtype=dtype, x=x, w=w, b=(out,))
-        device = CUDA.device.model_copy(update={"architecture": architecture})
-        target = CUDA.model_copy(update={"device": device})
-        found = ConvolutionFamily().propose(graph, target)
-        return [each for each in found if "warpgroups" in each.idea]
+        return CONVOLVING.proposed(graph_of, "warpgroups", body, x, w, dtype, architecture)
 
     return proposed
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("body", CASES)
+@pytest.mark.parametrize(("body", "dtype"), CONVOLVING.dtypes_of(CASES))
 def test_results_are_those_of_float64(propose, body, dtype):
     x, w, knobs = CASES[body]
     (candidate,) = propose(body, x, w, dtype)
-    generator = torch.Generator().manual_seed(2)
-    shapes = {"x": x, "w": w, "b": (w[1] if "transpose" in body else w[0],)}
-    given = {
-        name: torch.randn(shape, generator=generator).to(getattr(torch, dtype))
-        for name, shape in shapes.items()
-    }
-    # In float32 of what TF32 keeps of both factors.
-    wide = {n: (each if n == "b" else in_tf32(each)).double() for n, each in given.items()}
-    exact = eval(body, {"F": F} | wide)
-    if "None" in body:
-        del given["b"]
-    (got,) = ON_CPU.run(candidate, [(exact.shape, given["x"].dtype)], given, **knobs)
-    CHECK.assert_accurate(got, exact, 8 if dtype == "float32" else 4)
-
-
-def in_tf32(value):
-    if value.dtype != torch.float32:
-        return value
-    return (value.view(torch.int32) + 0x1000 & ~0x1FFF).view(torch.float32)
+    CONVOLVING.check(candidate, body, x, w, dtype, **knobs)
 
 
 LARGE = {
@@ -114,18 +79,12 @@ SHARED = 227 * 1024
 @pytest.mark.parametrize("body", LARGE)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_defaults_compile_without_spills_and_overlap_products(propose, tmp_path, body, dtype):
-    toolchain = find_toolchain()
     for x, w in LARGE[body]:
         for candidate in propose(body, x, w, dtype):
-            knobs = [f"-D{name}={value}" for name, value in candidate.chosen.items()]
-            flags = [*plan_of(candidate).flags, *knobs]
-            compile_cubin(toolchain, candidate.source, "sm_90a", flags, [], tmp_path)
-            log = (tmp_path / LOG).read_text()
-            (used,) = resources_of(log).values()
+            used, shared, log = CONVOLVING.compiled(candidate, "sm_90a", tmp_path)
             assert used.spill_bytes in (0, None)
             assert "wgmma" not in log  # no warning that they wait for one another
-            (call,) = plan_of(candidate).launch
-            assert evaluate(call.shared, candidate.chosen) <= SHARED
+            assert shared <= SHARED
         if dtype == "bfloat16":
             assert propose(body, x, w, dtype)
 

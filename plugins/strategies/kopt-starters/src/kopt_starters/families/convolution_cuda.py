@@ -52,17 +52,14 @@ def channels_kernel(graph: Graph, task: Convolution, device: Device) -> Candidat
     bias = element.wide.replace("value", "bias[block_m + channel]")
     given = {
         "header": _header(task, rows, knobs, device.units),
-        "element": element.type,
         "include": element.include,
         "kind": {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}[task.x.dtype],
         "shape": f"m16n8k{32 // task.itemsize}",
-        "cin": str(task.cin),
-        "cout": str(task.cout),
         "rows": str(rows),
         "bias_parameter": "" if task.bias is None else "const Element *__restrict__ bias,",
         "added": "0.0f" if task.bias is None else f"channel < channels ? {bias} : 0.0f",
         "weight": places.weight(task),
-        **places.geometry(task),
+        "places": places.source(task),
     }  # fmt: skip
     return filled_cuda("convolution_channels.cu", graph, _IDEA, knobs, given)
 

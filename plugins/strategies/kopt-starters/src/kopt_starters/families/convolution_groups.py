@@ -35,6 +35,8 @@ _REGISTERS_SPREAD = 96
 """The same where results lie between zeros."""
 
 
+_NARROW = 64
+"""Pixels of a strip from which on it was measured."""
 _SHALLOW = 144
 """Products of a result up to which memory is what takes longest."""
 _DEEP = 384
@@ -70,9 +72,12 @@ def groups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate 
     plan = next(_plans(task, device), None) if has_warpgroup_products(device) else None
     if plan is None:
         return None
+    across = _across(task, plan.down)
     knobs = {
         "GROUPS": nearest(plan.groups, [2, 3, 4]),
-        "PIXELS": nearest(plan.pixels, _across(task, plan.down)),
+        "PIXELS": nearest(
+            plan.pixels, [n for n in across if plan.pixels <= 2 * n <= 4 * plan.pixels]
+        ),
         "LINES": nearest(16 if task.extent[1] > 1 else 1, [1, 4, 8, 16, 32]),
     }
     knobs["ALIGN"] = nearest(plan.align, [16, 32])
@@ -83,10 +88,7 @@ def groups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate 
     added = element.wide.replace("value", "bias[channel]")
     given = {
         "header": _header(task, plan, knobs, device.units),
-        "element": element.type,
         "include": element.include,
-        "cin": str(task.cin),
-        "cout": str(task.cout),
         "rows": str(plan.rows),
         "columns": "PIXELS" if plan.down else "BLOCK_N",
         "products": _products(task, plan, [int(each) for each in knobs["PIXELS"].choices]),
@@ -97,7 +99,7 @@ def groups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate 
         "plus": "" if task.bias is None else " + added",
         "weight": places.weight(task),
         "phases": str(_phases(task)),
-        **places.geometry(task),
+        "places": places.source(task),
     }  # fmt: skip
     results = "channels" if plan.down else "pixels"
     given["results"] = template(f"convolution_groups_{results}.cu").substitute(given).rstrip("\n")
@@ -145,7 +147,7 @@ def _across(task: Convolution, down: bool) -> list[int]:
     """Return for how many pixels a strip may be: a warp writes its results of a row at once."""
     spread = places.reads(task)[2].spread
     if spread == 1:
-        return [64, 96, 120, 128] if down else [64, 128]
+        return [32, 40, _NARROW, 96, 120, 128] if down else [_NARROW, 128]
     most = 512 // task.itemsize // spread
     return [n for n in (24, 40, 64, 96) if n <= most]
 
@@ -154,8 +156,9 @@ def _plans(task: Convolution, device: Device) -> Iterator[_Plan]:
     """Return how the work may be divided, best first, as measured on an H200.
 
     All channels of the result in one block, so that the input is read once; as wide as possible;
-    with as many groups as fit. Where writing takes longest, whole sectors are written. ``plain``: not
-    transposed with strides.
+    with as many groups as fit. Where writing takes longest, whole sectors are written. Strips narrower
+    than _NARROW, which was not measured, are for what fits in no other way. ``plain``: not transposed
+    with strides.
     """
     whole = [task.cout // n for n in (1, 2, 4) if task.cout % (64 * n) == 0]
     parts = [-(-task.cout // (8 * n)) * 8 for n in range(1, 5)]
@@ -163,10 +166,12 @@ def _plans(task: Convolution, device: Device) -> Iterator[_Plan]:
     options = [n for n in whole if n <= 128] + [n for n in parts if n <= _MOST_ROWS and plain]
     depth = task.taps * task.cin
     sectors = depth <= _SHALLOW or not plain
-    for rows in options:
+    for narrow, rows in product((False, True) if plain else (False,), options):
         columns = rows % 64 == 0
         down = columns and (rows == 64 or depth < _DEEP or not plain)
         widths = [n for n in _across(task, down) if n < 128 or sectors or not columns]
+        if plain:
+            widths = [n for n in widths if narrow == (n < _NARROW)]
         for pixels, groups in product(reversed(widths), (4, 3, 2)):
             align = 32 if sectors and (pixels > 64 or not plain) else 16
             plan = _Plan(rows, groups, pixels, down, align)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kopt_starters.convolution.rendering import identifier
+from kopt_starters.cuda import ELEMENTS
+from kopt_starters.rendering import template
 
 if TYPE_CHECKING:
     from kopt_starters.convolution.task import Convolution
@@ -55,19 +57,21 @@ def weight(task: Convolution) -> str:
     return f"nearest(weight[{at}])" if task.itemsize == 4 else f"weight[{at}]"
 
 
-def geometry(task: Convolution) -> dict[str, str]:
-    """Return extents, and where results read, as templates name them."""
+def source(task: Convolution) -> str:
+    """Return what kernels have in common, in C++: the element, extents, and where results read."""
     before, axes = (1,) * (5 - len(task.x.shape)), reads(task)
     named = {
         "{}": (*before, *task.x.shape[2:]), "out_{}": task.extent, "taps_{}": task.kernel,
         "stride_{}": [each.stride for each in axes], "begin_{}": [each.begin for each in axes],
         "step_{}": [each.step for each in axes], "spread_{}": [each.spread for each in axes],
     }  # fmt: skip
-    return {
+    given = {
         name.format(axis): str(value)
         for name, values in named.items()
         for axis, value in zip(_AXES, values, strict=True)
     }
+    given |= {"element": ELEMENTS[task.x.dtype].type, "cin": str(task.cin), "cout": str(task.cout)}
+    return template("convolution_places.cu").substitute(given).rstrip("\n")
 
 
 def required(task: Convolution) -> str:

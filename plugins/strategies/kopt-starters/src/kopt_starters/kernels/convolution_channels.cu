@@ -5,37 +5,15 @@ $header
 #include <$include>
 #include <cstdint>
 
-using Element = $element;
-// Of depth, height and width: extents of the input and the result, the kernel, and where a result reads.
-// Result y takes tap t from input (y * S + B + t * T) / Z, where that is whole.
-constexpr int CIN = $cin, COUT = $cout, BLOCK_M = $rows;
-constexpr int D = $depth, H = $height, W = $width, OD = $out_depth, OH = $out_height, OW = $out_width;
-constexpr int KD = $taps_depth, KH = $taps_height, KW = $taps_width;
-constexpr int SD = $stride_depth, SH = $stride_height, SW = $stride_width;
-constexpr int BD = $begin_depth, BH = $begin_height, BW = $begin_width;
-constexpr int TD = $step_depth, TH = $step_height, TW = $step_width;
-constexpr int ZD = $spread_depth, ZH = $spread_height, ZW = $spread_width;
-constexpr int PIECE = 16 / sizeof(Element);     // elements that are read and written at once
+$places
+
+constexpr int BLOCK_M = $rows;
 constexpr int TOGETHER = 4 / sizeof(Element);   // channels that are put into shared memory at once
 constexpr int ROWS = KD * KH, TAPS = ROWS * KW, PITCH = CIN + PIECE;
 constexpr int WIDTH = BLOCK_N * ZW, OUT_PITCH = WIDTH + PIECE;  // of a tile's results
 constexpr int WARPS_N = BLOCK_N / WARP_N, THREADS = BLOCK_M / WARP_M * WARPS_N * 32;
 constexpr int ACROSS = (OW + WIDTH - 1) / WIDTH, DOWN = (COUT + BLOCK_M - 1) / BLOCK_M;
-constexpr long long PLANE = (long long)D * H * W, AREA = (long long)OD * OH * OW;
-
-// Of results that are the same beyond a multiple of ZW: whether a tap reaches them, and from where.
-__device__ constexpr bool reaches(int phase, int tap) { return (phase + BW + tap * TW) % ZW == 0; }
-__device__ constexpr int place_of(int phase, int tap) { return (phase + BW + tap * TW) / ZW; }
-__device__ constexpr int end_of(bool last) {
-    int found = last ? -(1 << 30) : 1 << 30;
-    for (int phase = 0; phase < ZW; ++phase)
-        for (int tap = 0; tap < KW; ++tap)
-            if (reaches(phase, tap) && (place_of(phase, tap) > found) == last)
-                found = place_of(phase, tap);
-    return found;
-}
-constexpr int LOW = end_of(false), FIRST = (LOW % PIECE + PIECE) % PIECE;  // LOW's place in its piece
-constexpr int PIECES = (FIRST + (BLOCK_N - 1) * SW + end_of(true) - LOW + PIECE) / PIECE;  // of a row
+constexpr int PIECES = (FIRST + (BLOCK_N - 1) * SW + REACH + PIECE) / PIECE;  // of a row
 constexpr int ITEMS = PIECES * (CIN / TOGETHER), EACH = (ITEMS + THREADS - 1) / THREADS;
 // Phases have to be known when it is compiled; more code than this would take more registers.
 constexpr int UNROLLED = ZW > 1 || KW * CIN * int(sizeof(Element)) <= 1024 ? KW : 1;
@@ -53,13 +31,6 @@ __device__ __forceinline__ void multiply(float (&c)[4], const uint32_t (&a)[4], 
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// A float32 as tensor cores take it: rounded, where they would cut off.
-__device__ __forceinline__ float nearest(float value) {
-    uint32_t bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
-    return __uint_as_float(bits);
 }
 
 // Pixels of one row of the input, all channels, on their way to shared memory.
@@ -140,7 +111,7 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
     const auto fetch = [&](long long of, int row) {
         const int h = int(of / ACROSS % OH) * SH + BH, d = int(of / (ACROSS * OH) % OD) * SD + BD;
         pieces.fetch(x, of / (ACROSS * OH * OD), (d + row / KH * TD) / ZD, (h + row % KH * TH) / ZH,
-                     int(of % ACROSS) * (BLOCK_N * SW) + LOW - FIRST);
+                     int(of % ACROSS) * (BLOCK_N * SW) + LEFT - FIRST);
     };
     const auto begin = [&](long long of) {
         const int row = of < tiles ? following(of, -1) : ROWS;
@@ -168,10 +139,10 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
                     taps + ((now * KW + kw) * BLOCK_M + m0 + lane % 16) * PITCH + lane / 16 * PIECE;
 #pragma unroll
                 for (int phase = 0; phase < ZW; ++phase) {
-                    if (!reaches(phase, kw)) continue;
+                    if (!SIDEWAYS.reaches(phase, kw)) continue;
                     const Element *right =
-                        pixels + ((n0 + lane / 16 * 8 + lane % 8) * SW + place_of(phase, kw) - LOW +
-                                  FIRST) * PITCH + lane / 8 % 2 * PIECE;
+                        pixels + ((n0 + lane / 16 * 8 + lane % 8) * SW + SIDEWAYS.from(phase, kw) -
+                                  LEFT + FIRST) * PITCH + lane / 8 % 2 * PIECE;
 #pragma unroll
                     for (int k = 0; k < CIN; k += 2 * PIECE) {
                         uint32_t a[WARP_M / 16][4];

@@ -7,47 +7,11 @@ $header
 #include <$include>
 #include <cstdint>
 
-using Element = $element;
-// Of depth, height and width: extents of the input and the result, and the kernel. Result y takes
-// tap t from input (y * S + B + t * T) / Z, where that is whole. (S of height is 1; so is either S or Z.)
-constexpr int CIN = $cin, COUT = $cout, BLOCK_N = $rows;
-constexpr int D = $depth, H = $height, W = $width, OD = $out_depth, OH = $out_height, OW = $out_width;
-constexpr int KD = $taps_depth, KH = $taps_height, KW = $taps_width;
-constexpr int SD = $stride_depth, SW = $stride_width;
-constexpr int BD = $begin_depth, BH = $begin_height, BW = $begin_width;
-constexpr int TD = $step_depth, TH = $step_height, TW = $step_width;
-constexpr int ZD = $spread_depth, ZH = $spread_height, ZW = $spread_width;
-constexpr int PIECE = 16 / sizeof(Element);  // elements of 16 bytes: pixels read, channels multiplied
+$places
+
+constexpr int BLOCK_N = $rows;
 constexpr int CHUNKS = CIN / PIECE, TAPS = KD * KH * KW, DOWN = (COUT + BLOCK_N - 1) / BLOCK_N;
-constexpr long long PLANE = (long long)D * H * W, AREA = (long long)OD * OH * OW;
-
-// Of results that are the same beyond a multiple of Z: whether a tap reaches them, and from where.
-struct Axis {
-    int taps, begin, step, spread;
-
-    __device__ constexpr bool reaches(int phase, int tap) const {
-        return (phase + begin + tap * step) % spread == 0;
-    }
-    __device__ constexpr int from(int phase, int tap) const {
-        return (phase + begin + tap * step) / spread;
-    }
-    __device__ constexpr int first_tap(int phase) const {
-        int tap = 0;
-        while (tap < taps && !reaches(phase, tap)) ++tap;
-        return tap;
-    }
-    __device__ constexpr int end(bool last) const {
-        int found = last ? -(1 << 30) : 1 << 30;
-        for (int phase = 0; phase < spread; ++phase)
-            for (int tap = 0; tap < taps; ++tap)
-                if (reaches(phase, tap) && (from(phase, tap) > found) == last)
-                    found = from(phase, tap);
-        return found;
-    }
-};
-constexpr Axis DOWNWARD{KH, BH, TH, ZH}, SIDEWAYS{KW, BW, TW, ZW};
-constexpr int TOP = DOWNWARD.end(false), LEFT = SIDEWAYS.end(false);
-constexpr int BEFORE = DOWNWARD.end(true) - TOP, REACH = SIDEWAYS.end(true) - LEFT;
+constexpr int TOP = DOWNWARD.end(false), BEFORE = DOWNWARD.end(true) - TOP;
 // What is written at once begins at multiples of ALIGN bytes. Rows of the result begin anywhere: a
 // strip has so many more results than it writes, for all but the ends of a row to be written so.
 constexpr int EDGE = ALIGN / sizeof(Element), WIDTH = PIXELS * ZW;
@@ -58,14 +22,13 @@ constexpr int PARTS = (LINES_ALL + LINES - 1) / LINES, SLOTS = BEFORE + 2;  // r
 // Pixels that are S apart lie side by side: [pixel % S][pixel / S].
 constexpr int SIDE = PIXELS + REACH / SW + 1, PITCH = SW * SIDE / 2 * 2 + 1;
 constexpr int SPAN = (PIXELS - 1) * SW + REACH + 1;
-constexpr int FIRST = (LEFT % PIECE + PIECE) % PIECE;  // the place of a strip's first pixel in its piece
 constexpr int PIECES = (FIRST + SPAN + PIECE - 1) / PIECE;
 constexpr int ITEMS = KD * CHUNKS * PIECES, EACH = (ITEMS + 127) / 128;
 constexpr int SLOT = KD * CHUNKS * PITCH * PIECE;  // elements
 // Of results on their way out, which have EDGE before them: an odd number of pieces.
 constexpr int OUT_PITCH = ((WIDTH + EDGE) / PIECE / 2 * 2 + 1) * PIECE;
-static_assert(WRITTEN > 0 && WRITTEN / ZW * SW % PIECE == 0 && PIXELS % 8 == 0 && (SW == 1 || ZW == 1));
-static_assert(WRITTEN <= 32 * PIECE);
+static_assert(WRITTEN > 0 && WRITTEN / ZW * SW % PIECE == 0 && WRITTEN <= 32 * PIECE && PIXELS % 8 == 0);
+static_assert(SH == 1 && (SW == 1 || ZW == 1));
 
 // What wgmma is told about an operand: where its first matrix of 8 rows of 16 bytes is, and how many
 // bytes lie between two of them in depth; those of further rows follow each other.
@@ -109,13 +72,6 @@ __device__ __forceinline__ void show_to_products() {
 
 __device__ __forceinline__ void group_barrier() {
     asm volatile("bar.sync %0, 128;" ::"r"(int(threadIdx.x / 128) + 1) : "memory");
-}
-
-// A float32 as tensor cores take it: rounded, where they would cut off.
-__device__ __forceinline__ float nearest(float value) {
-    uint32_t bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
-    return __uint_as_float(bits);
 }
 
 // A row of a strip: which image, depth and columns, and which row of those that it needs.
