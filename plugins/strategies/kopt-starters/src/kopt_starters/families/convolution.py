@@ -9,7 +9,7 @@ from kopt_starters.convolution.fusing import PLAIN, ending
 from kopt_starters.convolution.rendering import call, ends, geometry, identifier, same, write
 from kopt_starters.convolution.task import convolution_of
 from kopt_starters.families.convolution_cuda import channels_kernel
-from kopt_starters.families.convolution_groups import groups_kernel
+from kopt_starters.families.convolution_warpgroups import warpgroups_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,7 +42,7 @@ class ConvolutionFamily:
             return []
         if target.language == "cuda":
             alone = len(tasks) == 1 and end is PLAIN and _of_arguments(graph, tasks[0])
-            makers = (groups_kernel, channels_kernel) if alone else ()
+            makers = (warpgroups_kernel, channels_kernel) if alone else ()
             kernels = (make(graph, tasks[0], target.device) for make in makers)
             return [kernel for kernel in kernels if kernel is not None]
         if len(tasks) == 1 and _of_arguments(graph, tasks[0]):

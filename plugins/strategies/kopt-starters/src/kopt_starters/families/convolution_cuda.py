@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from kopt.model.expressions import evaluate
 from kopt_starters.convolution.rendering import identifier
 from kopt_starters.cuda import ELEMENTS, launch
 from kopt_starters.families import convolution_places as places
@@ -74,28 +75,32 @@ def _rows(task: Convolution, device: Device) -> int | None:
 
 
 def _fits(task: Convolution, rows: int, pixels: int, device: Device) -> bool:
-    held = _held(task, pixels)
-    return _shared(task, rows, pixels) <= shared_bytes(device) and held <= _ITEMS
+    return _taken(task, rows, pixels) <= shared_bytes(device) and _held(task, pixels) <= _ITEMS
 
 
-def _shared(task: Convolution, rows: int, pixels: int) -> int:
-    """Return the bytes of shared memory that a block takes."""
-    piece, across = places.piece(task), pixels * places.reads(task)[2].spread
+def _taken(task: Convolution, rows: int, pixels: int) -> int:
+    """Return the bytes of shared memory that a block of so many channels and pixels takes."""
+    return int(evaluate(_shared(task, rows), {"BLOCK_N": pixels}))
+
+
+def _shared(task: Convolution, rows: int) -> str:
+    """Return the bytes of shared memory that a block takes, by BLOCK_N."""
+    piece, spread = places.piece(task), places.reads(task)[2].spread
     weights = task.taps * rows * (task.cin + piece)
-    lines = _span(task, pixels) * (task.cin + piece)
-    return task.itemsize * (weights + max(lines, rows * (across + piece)))
+    results = f"{rows} * (BLOCK_N * {spread} + {piece})"
+    return f"{task.itemsize} * ({weights} + max({_span(task)} * {task.cin + piece}, {results}))"
 
 
 def _held(task: Convolution, pixels: int) -> int:
     """Return the pieces of a row that each of 256 threads holds."""
-    pieces = _span(task, pixels) // places.piece(task) * task.cin
+    pieces = int(evaluate(_span(task), {"BLOCK_N": pixels})) // places.piece(task) * task.cin
     return -(-pieces // 256)
 
 
-def _span(task: Convolution, pixels: int) -> int:
-    """Return the pixels of a row that a tile's results need, in whole pieces."""
-    before, piece = _before(task), places.piece(task)
-    return (before + (pixels - 1) * places.reads(task)[2].stride) // piece * piece
+def _span(task: Convolution) -> str:
+    """Return the pixels of a row that a tile's results need, in whole pieces, by BLOCK_N."""
+    stride, piece = places.reads(task)[2].stride, places.piece(task)
+    return f"({_before(task)} + (BLOCK_N - 1) * {stride}) // {piece} * {piece}"
 
 
 def _before(task: Convolution) -> int:
@@ -111,7 +116,7 @@ def _knobs(task: Convolution, rows: int, device: Device) -> dict[str, Knob]:
     across = max(16, pixels * rows // high // 8)  # for eight warps
     # Of a multiprocessor: more than fit would begin when the first have gone over everything.
     registers = high * across // 32 * phases + 4 * _held(task, pixels) + _REGISTERS
-    blocks = 1 if registers > 128 else min(2, shared_bytes(device) // _shared(task, rows, pixels))
+    blocks = 1 if registers > 128 else min(2, shared_bytes(device) // _taken(task, rows, pixels))
     return {
         "BLOCK_N": nearest(pixels, [64, 128, 256]),
         "WARP_M": nearest(high, [n for n in (16, 32, 48, 64) if rows % n == 0]),
@@ -122,14 +127,10 @@ def _knobs(task: Convolution, rows: int, device: Device) -> dict[str, Knob]:
 
 def _header(task: Convolution, rows: int, knobs: Mapping[str, Knob], units: int) -> str:
     x, weight = identifier(task.x), identifier(task.weight)
-    lines, across = prod(task.extent[:2]), places.reads(task)[2]
-    tiles = f"{x}.shape[0] * {lines} * cdiv({task.extent[2]}, BLOCK_N * {across.spread})"
-    down, piece = -(-task.cout // rows), places.piece(task)
+    lines, spread = prod(task.extent[:2]), places.reads(task)[2].spread
+    tiles = f"{x}.shape[0] * {lines} * cdiv({task.extent[2]}, BLOCK_N * {spread})"
+    down = -(-task.cout // rows)
     grid = f"{down} * min({tiles}, cdiv(BLOCKS * {units}, {down}))"
-    span = f"({_before(task)} + (BLOCK_N - 1) * {across.stride}) // {piece} * {piece}"
-    results = f"{rows} * (BLOCK_N * {across.spread} + {piece})"
-    pixels = f"max({span} * {task.cin + piece}, {results})"
-    weights = task.taps * rows * (task.cin + piece)
     given = [x, weight, *([] if task.bias is None else [identifier(task.bias)])]
     return header(
         "//",
@@ -137,7 +138,7 @@ def _header(task: Convolution, rows: int, knobs: Mapping[str, Knob], units: int)
             f"requires = {places.required(task)}",
             *launch("convolve", [grid], [f"32 * ({rows} // WARP_M) * (BLOCK_N // WARP_N)"],
                     [*given, "out", tiles]),
-            f'shared = "{task.itemsize} * ({weights} + {pixels})"',
+            f'shared = "{_shared(task, rows)}"',
         ],
         knobs,
     )  # fmt: skip

@@ -24,9 +24,14 @@ class Reads(NamedTuple):
 
     def places(self, taps: int) -> list[int]:
         """Return where the first results of all phases read, from the first of the input on."""
-        at = [
-            phase + self.begin + t * self.step for phase in range(self.spread) for t in range(taps)
-        ]
+        return [at for phase in range(self.spread) for at in self._places_of(phase, taps)]
+
+    def phases(self, taps: int) -> int:
+        """Return how many of ``spread`` results side by side are reached by a tap."""
+        return sum(bool(self._places_of(phase, taps)) for phase in range(self.spread))
+
+    def _places_of(self, phase: int, taps: int) -> list[int]:
+        at = [phase + self.begin + t * self.step for t in range(taps)]
         return [each // self.spread for each in at if each % self.spread == 0]
 
     def ends(self, taps: int) -> tuple[int, int]:

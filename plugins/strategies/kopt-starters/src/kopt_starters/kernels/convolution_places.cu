@@ -26,6 +26,12 @@ struct Axis {
         while (tap < taps && !reaches(phase, tap)) ++tap;
         return tap;
     }
+    // How many of the phases before this one have a tap.
+    __device__ constexpr int reached(int phase) const {
+        int found = 0;
+        for (int each = 0; each < phase; ++each) found += first_tap(each) < taps;
+        return found;
+    }
     __device__ constexpr int end(bool last) const {
         int found = last ? -(1 << 30) : 1 << 30;
         for (int phase = 0; phase < spread; ++phase)

@@ -19,14 +19,14 @@ CASES = {
     # function and what it is given beside x, w and b: shapes of x and w, and knobs
     "F.conv2d(x, w, b)": ((2, 16, 6, 72), (32, 16, 3, 3), {"LINES": 1, "ALIGN": 16}),
     "F.conv2d(x, w, None, padding=1)": ((1, 16, 11, 80), (24, 16, 3, 3), {"LINES": 8}),
-    "F.conv1d(x, w, b)": ((3, 32, 104), (48, 32, 5), {"GROUPS": 2, "ALIGN": 32}),
+    "F.conv1d(x, w, b)": ((3, 32, 104), (48, 32, 5), {"WARPGROUPS": 2, "ALIGN": 32}),
     "F.conv1d(x, w, b, stride=3, dilation=4)": ((2, 16, 400), (32, 16, 3), {"PIXELS": 128}),
     "F.conv2d(x, w, b, stride=(1, 2), padding=(2, 9), dilation=(3, 5))": (
         (1, 16, 9, 64), (16, 16, 2, 4), {}),
-    "F.conv_transpose2d(x, w, b, padding=(1, 3))": ((1, 16, 4, 64), (16, 32, 3, 7), {"GROUPS": 2}),
-    "F.conv_transpose1d(x, w, None, dilation=3)": ((2, 32, 200), (32, 64, 5), {"GROUPS": 3}),
+    "F.conv_transpose2d(x, w, b, padding=(1, 3))": ((1, 16, 4, 64), (16, 32, 3, 7), {"WARPGROUPS": 2}),
+    "F.conv_transpose1d(x, w, None, dilation=3)": ((2, 32, 200), (32, 64, 5), {"WARPGROUPS": 3}),
     "F.conv3d(x, w, b, stride=(2, 1, 1), padding=(1, 0, 2))": ((1, 16, 4, 4, 72), (16, 16, 3, 2, 3), {}),
-    "F.conv_transpose3d(x, w, b, padding=1)": ((1, 16, 2, 3, 64), (16, 24, 2, 2, 3), {"GROUPS": 4}),
+    "F.conv_transpose3d(x, w, b, padding=1)": ((1, 16, 2, 3, 64), (16, 24, 2, 2, 3), {"WARPGROUPS": 4}),
     "F.conv1d(x, w, b, padding=1)": ((1, 96, 136), (160, 96, 3), {}),
     "F.conv2d(x, w, None, padding=(0, 1))": (
         (1, 16, 3, 272), (64, 16, 2, 3), {"PIXELS": 120, "ALIGN": 32}),

@@ -226,7 +226,7 @@ struct Line {
 
 $results
 
-extern "C" __global__ void __launch_bounds__(128 * GROUPS, 1)
+extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS, 1)
 convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight, $bias_parameter
          uint4 *__restrict__ out_pieces, int strips) {
     extern __shared__ __align__(128) unsigned char memory[];
@@ -239,9 +239,9 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
     Element *const rows = taps + TAPS * BLOCK_N * CIN + group * (SLOTS * SLOT + Results::STAGE);
     Element *const stage = rows + SLOTS * SLOT;
     const int block_n = blockIdx.x % DOWN * BLOCK_N, channels = min(BLOCK_N, COUT - block_n);
-    const int step = gridDim.x / DOWN * GROUPS;
+    const int step = gridDim.x / DOWN * WARPGROUPS;
 #pragma unroll 4
-    for (int at = threadIdx.x; at < TAPS * BLOCK_N * CIN; at += 128 * GROUPS) {
+    for (int at = threadIdx.x; at < TAPS * BLOCK_N * CIN; at += 128 * WARPGROUPS) {
         const int tap = at % TAPS, in = at / TAPS % CIN, channel = at / (TAPS * CIN);
         const int row = block_n + channel;
         taps[((tap * CHUNKS + in / PIECE) * BLOCK_N + channel) * PIECE + in % PIECE] =
@@ -253,7 +253,7 @@ convolve(const uint4 *__restrict__ x_pieces, const Element *__restrict__ weight,
     Row pieces;
     Place place, coming;
     int slot = 0;  // of the row that is at hand
-    place.enter(blockIdx.x / DOWN * GROUPS + group);
+    place.enter(blockIdx.x / DOWN * WARPGROUPS + group);
     coming = place;
     if (place.strip >= strips) return;
     pieces.fetch(x, coming, thread);

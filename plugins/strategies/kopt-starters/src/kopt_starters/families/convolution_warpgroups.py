@@ -6,6 +6,7 @@ from itertools import product
 from math import gcd, prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from kopt.model.expressions import evaluate
 from kopt_starters.convolution.rendering import identifier
 from kopt_starters.cuda import ELEMENTS, launch
 from kopt_starters.families import convolution_places as places
@@ -33,8 +34,6 @@ _REGISTERS = 64
 """That a thread takes beside its sums and what it holds of a row."""
 _REGISTERS_SPREAD = 96
 """The same where results lie between zeros."""
-
-
 _NARROW = 64
 """Pixels of a strip from which on it was measured."""
 _SHALLOW = 144
@@ -48,7 +47,7 @@ class _Plan(NamedTuple):
 
     rows: int
     """Channels of the result that a block has."""
-    groups: int
+    warpgroups: int
     pixels: int
     """Of a strip."""
     down: bool
@@ -57,7 +56,7 @@ class _Plan(NamedTuple):
     """Bytes, whose multiples what is written at once begins at."""
 
 
-def groups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate | None:
+def warpgroups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate | None:
     """Return the kernel of a convolution; None where its weights or rows do not fit.
 
     For Hopper and one group, with a depth of whole products (32 bytes of channels) and rows of whole
@@ -74,13 +73,13 @@ def groups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate 
         return None
     across = _across(task, plan.down)
     knobs = {
-        "GROUPS": nearest(plan.groups, [2, 3, 4]),
+        "WARPGROUPS": nearest(plan.warpgroups, [2, 3, 4]),
         "PIXELS": nearest(
             plan.pixels, [n for n in across if plan.pixels <= 2 * n <= 4 * plan.pixels]
         ),
         "LINES": nearest(16 if task.extent[1] > 1 else 1, [1, 4, 8, 16, 32]),
+        "ALIGN": nearest(plan.align, [16, 32]),
     }
-    knobs["ALIGN"] = nearest(plan.align, [16, 32])
     if not plan.down:
         staged = [n for n in (8, 16, 24, 32, 64) if plan.rows % n == 0]
         knobs["STAGED"] = nearest(_staged(plan.rows), staged)
@@ -98,12 +97,13 @@ def groups_kernel(graph: Graph, task: Convolution, device: Device) -> Candidate 
             f"const float added = channel < channels ? {added} : 0.0f;"),
         "plus": "" if task.bias is None else " + added",
         "weight": places.weight(task),
-        "phases": str(_phases(task)),
         "places": places.source(task),
     }  # fmt: skip
     results = "channels" if plan.down else "pixels"
-    given["results"] = template(f"convolution_groups_{results}.cu").substitute(given).rstrip("\n")
-    return filled_cuda("convolution_groups.cu", graph, _IDEA, knobs, given)
+    given["results"] = (
+        template(f"convolution_warpgroups_{results}.cu").substitute(given).rstrip("\n")
+    )
+    return filled_cuda("convolution_warpgroups.cu", graph, _IDEA, knobs, given)
 
 
 def _products(task: Convolution, plan: _Plan, pixels: Sequence[int]) -> str:
@@ -130,14 +130,6 @@ def _product(task: Convolution, columns: int) -> str:
     )
 
 
-def _phases(task: Convolution) -> int:
-    """Return how many of the results side by side in a row have products."""
-    width, taps = places.reads(task)[2], task.kernel[2]
-    reached = [{(phase + width.begin + t * width.step) % width.spread for t in range(taps)}
-               for phase in range(width.spread)]  # fmt: skip
-    return sum(0 in each for each in reached)
-
-
 def _staged(rows: int) -> int:
     """Return how many channels go out at a time: a whole number of times, in eights."""
     return max(n for n in range(8, _MOST_STAGED + 1, 8) if rows % n == 0)
@@ -157,12 +149,11 @@ def _plans(task: Convolution, device: Device) -> Iterator[_Plan]:
 
     All channels of the result in one block, so that the input is read once; as wide as possible;
     with as many groups as fit. Where writing takes longest, whole sectors are written. Strips narrower
-    than _NARROW, which was not measured, are for what fits in no other way. ``plain``: not transposed
-    with strides.
+    than _NARROW, which were not measured, are for what fits in no other way.
     """
     whole = [task.cout // n for n in (1, 2, 4) if task.cout % (64 * n) == 0]
     parts = [-(-task.cout // (8 * n)) * 8 for n in range(1, 5)]
-    plain = all(each.spread == 1 for each in places.reads(task))
+    plain = _plain(task)
     options = [n for n in whole if n <= 128] + [n for n in parts if n <= _MOST_ROWS and plain]
     depth = task.taps * task.cin
     sectors = depth <= _SHALLOW or not plain
@@ -172,13 +163,10 @@ def _plans(task: Convolution, device: Device) -> Iterator[_Plan]:
         widths = [n for n in _across(task, down) if n < 128 or sectors or not columns]
         if plain:
             widths = [n for n in widths if narrow == (n < _NARROW)]
-        for pixels, groups in product(reversed(widths), (4, 3, 2)):
+        for pixels, warpgroups in product(reversed(widths), (4, 3, 2)):
             align = 32 if sectors and (pixels > 64 or not plain) else 16
-            plan = _Plan(rows, groups, pixels, down, align)
-            sums, held = rows * pixels // 128 * _phases(task), _held(task, pixels)
-            registers = sums + held + (_REGISTERS if plain else _REGISTERS_SPREAD)
-            enough = registers <= 65536 // (128 * groups) and held <= _HELD
-            if enough and _shared(task, plan) <= shared_bytes(device):
+            plan = _Plan(rows, warpgroups, pixels, down, align)
+            if _fits(task, plan, device):
                 yield plan
 
 
@@ -192,42 +180,37 @@ def _held(task: Convolution, pixels: int) -> int:
     return -(-items // 128) * piece * 4
 
 
-class _Shape(NamedTuple):
-    """What decides about shared memory."""
-
-    weights: int
-    """Bytes."""
-    lines: int
-    """Lines of pixels that a group keeps, of 16 bytes of channels each."""
-    stride: int
-    reach: int
-    """Pixels that a strip needs beside its own, apart by the stride."""
-    stage: int
-    """Channels that a group has on their way out at most; 0: two times STAGED of them."""
-
-
-def _shape(task: Convolution, plan: _Plan) -> _Shape:
-    (_, height, width), taps = places.reads(task), task.kernel
+def _shared(task: Convolution, plan: _Plan) -> str:
+    """Return the bytes of shared memory that a block takes, by its knobs."""
+    (_, height, width), taps, size = places.reads(task), task.kernel, task.itemsize
     top, bottom = height.ends(taps[1])
     left, right = width.ends(taps[2])
-    return _Shape(
-        weights=task.itemsize * task.taps * plan.rows * task.cin,
-        lines=(bottom - top + 2) * taps[0] * (task.cin // places.piece(task)),
-        stride=width.stride,
-        reach=(right - left) // width.stride + 1,
-        stage=32 if plan.down else 0,
-    )
+    weights = size * task.taps * plan.rows * task.cin
+    # Rows of the input with all planes, 16 bytes of channels a line; results on their way out.
+    lines = (bottom - top + 2) * taps[0] * (task.cin // places.piece(task))
+    across = f"(PIXELS + {(right - left) // width.stride + 1})"
+    pitch = f"({width.stride} * {across} // 2 * 2 + 1)"
+    staged = "32" if plan.down else f"min({plan.rows}, 2 * STAGED)"
+    out_pitch = f"((PIXELS * {width.spread} + ALIGN // {size}) // {16 // size} // 2 * 2 + 1)"
+    return f"{weights} + WARPGROUPS * 16 * ({lines} * {pitch} + {staged} * {out_pitch})"
 
 
-def _shared(task: Convolution, plan: _Plan) -> int:
-    """Return the bytes of shared memory that a block takes."""
-    shape, piece = _shape(task, plan), places.piece(task)
-    pitch = shape.stride * (plan.pixels + shape.reach) // 2 * 2 + 1
-    staged = shape.stage or min(plan.rows, 2 * _staged(plan.rows))
-    edge = plan.align // task.itemsize
-    width = plan.pixels * places.reads(task)[2].spread
-    stage = staged * ((width + edge) // piece // 2 * 2 + 1) * 16
-    return shape.weights + plan.groups * (shape.lines * pitch * 16 + stage)
+def _fits(task: Convolution, plan: _Plan, device: Device) -> bool:
+    """Return whether a block's registers and shared memory hold what a plan puts there."""
+    plain, held = _plain(task), _held(task, plan.pixels)
+    sums = plan.rows * plan.pixels // 128 * places.reads(task)[2].phases(task.kernel[2])
+    registers = sums + held + (_REGISTERS if plain else _REGISTERS_SPREAD)
+    chosen = {
+        "WARPGROUPS": plan.warpgroups, "PIXELS": plan.pixels, "ALIGN": plan.align,
+        "STAGED": _staged(plan.rows),
+    }  # fmt: skip
+    enough = held <= _HELD and registers <= 65536 // (128 * plan.warpgroups)
+    return enough and int(evaluate(_shared(task, plan), chosen)) <= shared_bytes(device)
+
+
+def _plain(task: Convolution) -> bool:
+    """Return whether results are side by side: not transposed with strides."""
+    return all(each.spread == 1 for each in places.reads(task))
 
 
 def _written(task: Convolution) -> str:
@@ -241,23 +224,18 @@ def _written(task: Convolution) -> str:
 
 def _header(task: Convolution, plan: _Plan, knobs: Mapping[str, Knob], units: int) -> str:
     x, weight = identifier(task.x), identifier(task.weight)
-    shape, piece = _shape(task, plan), places.piece(task)
     depth, height, width = task.extent
-    spread = [each.spread for each in places.reads(task)]
-    parts = f"cdiv({-(-height // spread[1])}, LINES) * cdiv({width}, {_written(task)})"
+    parts = f"cdiv({-(-height // places.reads(task)[1].spread)}, LINES) * cdiv({width}, {_written(task)})"
     strips = f"{x}.shape[0] * {depth} * {parts}"
     down = -(-task.cout // plan.rows)
-    grid = f"{down} * min(cdiv({strips}, GROUPS), cdiv({units}, {down}))"
-    pitch = f"({shape.stride} * (PIXELS + {shape.reach}) // 2 * 2 + 1)"
-    staged = shape.stage or f"min({plan.rows}, 2 * STAGED)"
-    stage = f"16 * {staged} * ((PIXELS * {spread[2]} + ALIGN // {task.itemsize}) // {piece} // 2 * 2 + 1)"
+    grid = f"{down} * min(cdiv({strips}, WARPGROUPS), cdiv({units}, {down}))"
     given = [x, weight, *([] if task.bias is None else [identifier(task.bias)])]
     return header(
         "//",
         [
             f"requires = {places.required(task)}",
-            *launch("convolve", [grid], ["128 * GROUPS"], [*given, "out", strips]),
-            f'shared = "{shape.weights} + GROUPS * ({shape.lines * 16} * {pitch} + {stage})"',
+            *launch("convolve", [grid], ["128 * WARPGROUPS"], [*given, "out", strips]),
+            f'shared = "{_shared(task, plan)}"',
         ],
         knobs,
     )  # fmt: skip

@@ -2,14 +2,8 @@
 struct Results {
     static constexpr int TILES = BLOCK_N / 64, STAGE = 4 * 8 * OUT_PITCH;
     static constexpr bool PAIRS = AREA % 2 == 0 && OW % 2 == 0 && ZW == 1;  // two lie in one word
-    // Of results side by side in a row: which have products, and their place among those.
-    __device__ static constexpr bool has(int phase) { return SIDEWAYS.first_tap(phase) < KW; }
-    __device__ static constexpr int among(int phase) {
-        int found = 0;
-        for (int each = 0; each < phase; ++each) found += has(each);
-        return found;
-    }
-    float sums[$phases][TILES][SUMS];
+    static constexpr int PHASES = SIDEWAYS.reached(ZW);  // of results side by side, those with products
+    float sums[PHASES][TILES][SUMS];
 
     // Add what a row of the kernel makes of a row of pixels; `added`: not as the first.
     __device__ __forceinline__ void add(const Element *pixels, const Element *weights, int added) {
@@ -23,7 +17,7 @@ struct Results {
                 for (int k = 0; k < CHUNKS; k += 2) {
 #pragma unroll
                     for (int i = 0; i < TILES; ++i)
-                        multiply_group(sums[among(phase)][i],
+                        multiply_group(sums[SIDEWAYS.reached(phase)][i],
                                        weights + ((kw * CHUNKS + k) * BLOCK_N + i * 64) * PIECE,
                                        BLOCK_N * 16,
                                        pixels + (k * PITCH + from % SW * SIDE + from / SW) * PIECE,
@@ -35,12 +29,12 @@ struct Results {
 
     __device__ __forceinline__ void hold_all() {
 #pragma unroll
-        for (int i = 0; i < $phases * TILES; ++i) hold(sums[i / TILES][i % TILES]);
+        for (int i = 0; i < PHASES * TILES; ++i) hold(sums[i / TILES][i % TILES]);
     }
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
-        for (int i = 0; i < $phases * TILES * SUMS; ++i)
+        for (int i = 0; i < PHASES * TILES * SUMS; ++i)
             sums[i / (TILES * SUMS)][i / SUMS % TILES][i % SUMS] = 0.0f;
     }
 
@@ -59,8 +53,9 @@ struct Results {
                 for (int j = 0; j < PIXELS / 8; ++j) {
 #pragma unroll
                     for (int phase = 0; phase < ZW; ++phase) {
-                        const float *found = &sums[among(phase)][i][j * 4 + half * 2];
-                        const float x = has(phase) ? found[0] : 0.0f, y = has(phase) ? found[1] : 0.0f;
+                        const float *found = &sums[SIDEWAYS.reached(phase)][i][j * 4 + half * 2];
+                        const bool has = SIDEWAYS.first_tap(phase) < KW;
+                        const float x = has ? found[0] : 0.0f, y = has ? found[1] : 0.0f;
                         struct alignas(PAIRS ? 2 * sizeof(Element) : sizeof(Element)) Pair {
                             Element x, y;
                         } both{Element(x$plus), Element(y$plus)};
