@@ -222,11 +222,11 @@ CONVOLUTION = work(3_200_000, ("convolution", "float32", 410 * 10**9))
 @pytest.mark.parametrize(
     ("problem", "precision", "compute_ms"),
     [
-        (PRODUCT, "reference", 3.0),  # three TF32 products: faster than 51 TFLOP/s
-        (PRODUCT, "strict", 3.0),
+        (PRODUCT, "reference", 410 / 260),  # three float16 products: faster than 51 or 410 / 3
+        (PRODUCT, "strict", 410 / 260),
         (PRODUCT, "tf32", 1.0),
         (CONVOLUTION, "reference", 1.0),  # PyTorch's default
-        (CONVOLUTION, "strict", 3.0),
+        (CONVOLUTION, "strict", 410 / 260),
         (CONVOLUTION, "tf32", 1.0),
     ],
 )
@@ -238,9 +238,18 @@ def test_float32_goes_by_what_the_problem_allows(problem, precision, compute_ms)
     assert bound.limited_by == "compute"
 
 
-def test_fp32_units_that_are_faster_than_three_tf32_products_are_used():
-    ada = Peaks(copy_gb_s=800, fp32_tflops=60, tf32_tflops=80)
-    assert bound_ms(PRODUCT, ada).compute_ms == pytest.approx(410 / 60)
+@pytest.mark.parametrize(
+    ("rates", "best"),
+    [
+        ({"tf32_tflops": 80}, 60),
+        ({"tf32_tflops": 80, "fp16_tflops": 160}, 60),
+        ({"tf32_tflops": 240, "fp16_tflops": 210}, 80),
+        ({"fp16_tflops": 300}, 100),
+    ],
+)
+def test_the_fastest_units_are_used_that_are_as_accurate_as_float32(rates, best):
+    peaks = Peaks(copy_gb_s=800, fp32_tflops=60, **rates)
+    assert bound_ms(PRODUCT, peaks).compute_ms == pytest.approx(410 / best)
 
 
 def test_a_device_without_tf32_has_fp32_alone():

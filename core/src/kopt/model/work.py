@@ -108,9 +108,11 @@ def bound_ms(work: Work, peaks: Peaks, precision: Precision = "reference") -> Bo
 
     Bytes go at the best bandwidth that was measured. Rates of matrix operations, by dtype:
 
-    - float32: the faster one of FP32 and a third of TF32, as three TF32 products are as accurate
-      as one in float32. TF32 itself where ``precision`` says so, and for convolutions under
-      ``reference`` too: PyTorch allows it there by default (``torch.backends.cudnn.allow_tf32``).
+    - float32: the fastest one of FP32, a third of TF32 and a third of float16. TF32 and float16 have
+      11 leading bits each, so two of them make up a float32 (the latter with a scale for its
+      range) and three products are as accurate as one in float32. TF32 itself where ``precision``
+      says so, and for convolutions under ``reference`` too: PyTorch allows it there by default
+      (``torch.backends.cudnn.allow_tf32``).
     - bfloat16, float16: their own rate, or FP32's where that is faster (a CPU without units of its
       own for them).
     - float8: its own rate. All others, as float64: nothing was measured, so None.
@@ -145,7 +147,7 @@ def _tflops(part: MatrixFlops, peaks: Peaks, precision: Precision) -> float | No
 def _float32_tflops(kind: WorkKind, peaks: Peaks, precision: Precision) -> float | None:
     if not peaks.fp32_tflops:
         return None
-    # A device without TF32 has no such rate, and none is missing then.
-    tf32 = peaks.tf32_tflops or 0.0
+    # A device without TF32 or float16 has no such rate, and none is missing then.
+    tf32, fp16 = peaks.tf32_tflops or 0.0, peaks.fp16_tflops or 0.0
     allowed = precision == "tf32" or (precision == "reference" and kind == "convolution")
-    return max(peaks.fp32_tflops, tf32 if allowed else tf32 / 3)
+    return max(peaks.fp32_tflops, tf32 if allowed else max(tf32, fp16) / 3)

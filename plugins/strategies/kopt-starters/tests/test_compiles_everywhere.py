@@ -54,6 +54,7 @@ CASES = {
     ),
     "deep product": ("a @ b", "float32", {"a": (256, 1 << 19), "b": (1 << 19, 256)}),
     "shallow product": ("a @ b", "bfloat16", {"a": (8192, 128), "b": (128, 8192)}),
+    "shallow product of float32": ("a @ b", "float32", {"a": (16384, 64), "b": (64, 16384)}),
     "product with a vector": ("a @ b", "float32", {"a": (2048, 1 << 20), "b": (1 << 20, 1)}),
     "diagonal": ("torch.diag(a) @ b", "float16", {"a": (4096,), "b": (4096, 4096)}),
     "product, then functions": (

@@ -161,15 +161,15 @@ def test_what_tensor_cores_would_cut_off_is_rounded(graph_of, body, x, w):
 def test_float32_is_as_precise_as_the_reference_is_seen_to_be(graph_of, body, shapes, expected):
     graph = graph_of(f"def reference(x, w): return F.{body}", x=shapes[0], w=shapes[1])
     found = [c.knobs["PRECISION"].default for c in propose(graph)]
-    assert set(found) == ({"tf32x3", "limbs"} if expected == "tf32x3" else {expected})
+    assert set(found) == ({"tf32x3", "halves"} if expected == "tf32x3" else {expected})
 
 
-def test_limbs_are_exact_where_tensor_cores_cut_off(graph_of):
-    """What is left after rounding to a limb is in the other one, for values of any size."""
+def test_halves_are_exact_for_values_of_any_size(graph_of):
+    """What float16s are not enough for is computed otherwise."""
     graph = graph_of(
         "def reference(x, w): return F.conv3d(x, w)", x=(1, 3, 4, 5, 6), w=(5, 3, 2, 2, 3)
     )
-    (candidate,) = [each for each in propose(graph) if "limbs" in each.idea]
+    (candidate,) = [each for each in propose(graph) if "float16s" in each.idea]
     x, w = drawn(((1, 3, 4, 5, 6), (5, 3, 2, 2, 3)))
     x = x * 10.0 ** torch.arange(-18, 18, 6)
     got = CHECK.interpreted(candidate, x, w, **small(candidate))
@@ -192,7 +192,7 @@ def test_what_was_seen_of_the_reference_decides(graph_of, groups, tf32):
         x=(1, 32, 9, 9), w=(32, 32 // groups, 3, 3),
     )  # fmt: skip
     graph = replace(graph, call=graph.call.model_copy(update={"tf32": tf32}))
-    precisions = [c.knobs["PRECISION"] for c in propose(graph) if "limbs" not in c.idea]
+    precisions = [c.knobs["PRECISION"] for c in propose(graph) if "float16s" not in c.idea]
     assert {p.default for p in precisions} == {"tf32" if tf32 else "tf32x3"}
     assert {p.choices for p in precisions} == {("tf32", "tf32x3") if tf32 else ("tf32x3",)}
 

@@ -42,7 +42,7 @@ def proposed(graph_of):
 def structure(candidate) -> str:
     """Return the word by which a candidate's kernel is told."""
     kernels = {
-        "_packed(_pack_left": "packed", "_parts[": "split", "_strips[": "vector", "_passing[": "strips", "tl.make_tensor_descriptor": "descriptors",
+        "_past[": "halves strips", "def _halved(": "halves", "_parts[": "split", "_strips[": "vector", "_passing[": "strips", "tl.make_tensor_descriptor": "descriptors",
         "_walk[": "persistent", "_tiles[": "tiles", "_scaled[": "diagonal",
     }  # fmt: skip
     return next(name for text, name in kernels.items() if text in candidate.source)
@@ -112,36 +112,99 @@ def test_products_are_right(proposed, expression):
         check(candidate, expression, arguments, **small(candidate))
 
 
-PACKED = [
+HALVED = [
     "a @ b", "a.T @ b.T", "torch.bmm(a, b)", "a @ b   ", "torch.tril(a @ b, -3)",
     "torch.einsum('bqhd,bkhd->bhqk', a, b)", "F.gelu(a @ b) * c + d", "F.linear(a, b, c)",
 ]  # fmt: skip
 
 
 @pytest.fixture
-def packing(monkeypatch):
+def halving(monkeypatch):
     """Have operands laid out anew however small they are."""
-    monkeypatch.setattr("kopt_starters.families.products.packing_pays", lambda sizes: True)
+    monkeypatch.setattr("kopt_starters.families.products.halving_pays", lambda sizes: True)
 
 
-@pytest.mark.parametrize("expression", PACKED)
-def test_products_of_limbs_are_right(proposed, packing, expression):
+@pytest.fixture
+def halved(proposed, halving):
+    """Return what multiplies matrices of these shapes in halves, in strips or not."""
+
+    def made(*shapes, strips=False):
+        named = (each for each in proposed("a @ b", *shapes) if "halves" in structure(each))
+        return next(each for each in named if structure(each).endswith("strips") == strips)
+
+    return made
+
+
+@pytest.mark.parametrize("expression", HALVED)
+def test_products_of_halves_are_right(proposed, halving, expression):
     shapes = PRODUCTS[expression]
     candidate = proposed(expression.strip(), *shapes)[0]
-    assert structure(candidate) == "packed"
+    assert structure(candidate) == "halves"
     check(candidate, expression, drawn(*shapes), **small(candidate))
 
 
-def test_limbs_are_summed_in_pieces_where_depth_is_long(proposed, packing):
+def test_halves_are_summed_in_pieces_where_depth_is_long(halved):
     shapes = (37, 263), (263, 41)
-    candidate = proposed("a @ b", *shapes)[0]
+    candidate = halved(*shapes)
     for values in ({}, small(candidate)):
         check(candidate, "a @ b", drawn(*shapes), **values)
     assert CHECK.interpreted(candidate, torch.ones(5, 0), torch.ones(0, 7)).sum() == 0
 
 
-def test_limbs_take_the_largest_values_and_nan(proposed, packing):
-    candidate = proposed("a @ b", (2, 2), (2, 2))[0]
+WHOLE = pytest.mark.parametrize("whole", [16384, 64], ids=["rows at once", "rows in stretches"])
+"""How much of a row a program may have at once, as its kernel says."""
+
+
+def stretched(candidate, whole):
+    source = candidate.source.replace("_WHOLE = 16384", f"_WHOLE = {whole}")
+    assert whole == 16384 or source != candidate.source
+    return candidate.model_copy(update={"source": source})
+
+
+@WHOLE
+def test_halves_take_rows_and_columns_of_any_size(halved, whole):
+    """Each row and each column has a scale of its own; none of zeros, and results may be infinite."""
+    shapes = (37, 263), (263, 41)
+    a, b = drawn(*shapes)
+    a = a * 2.0 ** torch.linspace(-120, 120, 37).round()[:, None]
+    b = b * 2.0 ** torch.linspace(-30, 30, 41).round()[None, :]
+    a[5], b[:, 7] = 0, 0
+    got = CHECK.interpreted(stretched(halved(*shapes), whole), a, b)
+    exact, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    large = exact.abs() > 2.0**128
+    assert large.any() and torch.equal(got.isinf(), large)
+    error = (got.double() - exact)[~large].abs()
+    assert bool((error <= 2.0**-21 * size[~large] + 2.0**-149).all())
+
+
+@WHOLE
+@pytest.mark.parametrize("operand", [0, 1])
+def test_halves_are_not_taken_for_what_they_would_lose(halved, whole, operand):
+    """Beside 2**40 in a row, ones have no bits left; where the other operand has a zero, they count."""
+    shapes = (37, 263), (263, 41)
+    a, b = drawn(*shapes)
+    if operand:
+        b[9], a[:, 9] = 2.0**40, 0
+    else:
+        a[:, 9], b[9] = 2.0**40, 0
+    got = CHECK.interpreted(stretched(halved(*shapes), whole), a, b)
+    CHECK.assert_accurate(got, a.double() @ b.double(), 16)
+
+
+@pytest.mark.parametrize(("lost", "exact"), [(8, False), (9, True)])
+def test_only_an_eighth_of_a_row_may_lose_bits(halved, lost, exact):
+    """They are seen alone here, as nothing else meets a number; usually they are next to nothing."""
+    shapes = (16, 64), (64, 16)
+    a, b = drawn(*shapes)
+    a[:, :lost] *= 2.0**-24
+    b[lost:] = 0
+    got, expected = CHECK.interpreted(halved(*shapes), a, b), a.double() @ b.double()
+    error = float((got.double() - expected).abs().max() / expected.abs().max())
+    assert error < 2.0**-20 if exact else 2.0**-18 < error < 2.0**-12
+
+
+def test_halves_take_the_largest_values_and_nan(halved):
+    candidate = halved((2, 2), (2, 2))
     largest = 0.9999 * torch.finfo(torch.float32).max
     got = CHECK.interpreted(candidate, torch.tensor([[largest, 0], [torch.nan, 1]]), torch.eye(2))
     assert got[0, 0] == pytest.approx(largest, rel=1e-6)
@@ -151,10 +214,10 @@ def test_limbs_take_the_largest_values_and_nan(proposed, packing):
 
 @pytest.mark.parametrize("depth", [19, 263])
 @pytest.mark.parametrize("operand", [0, 1])
-def test_limbs_take_infinities(proposed, packing, operand, depth):
+def test_halves_take_infinities(halved, operand, depth):
     """Each result that meets one is infinite, with the sign of the other number."""
     shapes = (37, depth), (depth, 41)
-    candidate, arguments = proposed("a @ b", *shapes)[0], drawn(*shapes)
+    candidate, arguments = halved(*shapes), drawn(*shapes)
     arguments[operand][0, 0], arguments[operand][7, 3] = torch.inf, -torch.inf
     expected = arguments[0].double() @ arguments[1].double()
     got = CHECK.interpreted(candidate, *arguments, **small(candidate))
@@ -305,6 +368,29 @@ def test_strips_are_refused_where_they_do_not_fit(proposed, wide_enough):
     for others in [((72, 136), (136, 200)), ((72, 24), (24, 204)), ((72, 20), (20, 200))]:
         with pytest.raises(ValueError, match="depths up to 128"):
             CHECK.interpreted(candidate, *drawn(*others, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("expression", STRIPS)
+def test_strips_of_halves_are_right(proposed, wide_enough, halving, expression):
+    candidate = proposed(expression, *STRIPS[expression])[0]
+    assert structure(candidate) == "halves strips"
+    arguments = drawn(*STRIPS[expression])
+    for values in ({}, {"BLOCK_M": 32, "BLOCK_N": 32, "TILES": 4}):
+        check(candidate, expression, arguments, **values)
+
+
+def test_strips_of_halves_are_left_to_the_other_kernel_where_they_lose_bits(halved, wide_enough):
+    a, b = drawn((72, 24), (24, 200))
+    a[:, 9], b[9] = 2.0**40, 0
+    got = CHECK.interpreted(halved((72, 24), (24, 200), strips=True), a, b)
+    CHECK.assert_accurate(got, a.double() @ b.double(), 16)
+
+
+def test_strips_of_halves_are_refused_where_they_do_not_fit(halved, wide_enough):
+    candidate = halved((72, 24), (24, 200), strips=True)
+    for others in [((72, 136), (136, 200)), ((72, 24), (24, 198))]:
+        with pytest.raises(ValueError, match="depths up to 128"):
+            CHECK.interpreted(candidate, *drawn(*others))
 
 
 NO_STRIPS = {

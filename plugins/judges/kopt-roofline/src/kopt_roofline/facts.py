@@ -96,12 +96,14 @@ def _has_tensor_cores(device: Device, dtype: str) -> bool:
 def _tensor_tflops(peaks: Peaks, product: MatrixFlops | None, precision: str) -> float | None:
     """Return the rate that tensor cores allow, as kopt.model.work takes it.
 
-    Three TF32 products are as accurate as one in float32; for a convolution PyTorch allows TF32.
+    Three products in TF32 or float16 are as accurate as one in float32; for a convolution PyTorch
+    allows TF32.
     """
     if product is None:
         return None
     if product.dtype == "float32" and peaks.tf32_tflops:
-        reference = precision == "reference" and product.kind == "convolution"
-        return peaks.tf32_tflops if precision == "tf32" or reference else peaks.tf32_tflops / 3
+        if precision == "tf32" or (precision == "reference" and product.kind == "convolution"):
+            return peaks.tf32_tflops
+        return max(peaks.tf32_tflops, peaks.fp16_tflops or 0.0) / 3
     rates = {"float16": peaks.fp16_tflops, "bfloat16": peaks.bf16_tflops}
     return rates.get(product.dtype, peaks.fp8_tflops) if product.dtype in _HALF else None

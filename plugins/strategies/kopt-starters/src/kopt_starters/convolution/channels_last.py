@@ -100,8 +100,8 @@ def _layout(task: Convolution, pack: Three, fold: bool) -> dict[str, Knob]:
     }
 
 
-def limbs_suit(task: Convolution, device: Device) -> bool:
-    """Whether the parts of exact operands may lie in memory: where copying tiles is hardware's."""
+def halves_suit(task: Convolution, device: Device) -> bool:
+    """Whether exact operands may lie in memory in halves: where copying tiles is hardware's."""
     return task.kept_exact and copies_tiles(device)
 
 
@@ -112,18 +112,18 @@ def last_knobs(
     fold: bool,
     *,
     plain: bool = True,
-    limbs: bool = False,
+    halves: bool = False,
 ) -> dict[str, Knob]:
     """Return the knobs of the product over a copy of the input with channels last.
 
-    ``plain``: nothing follows in the same kernel. ``limbs``: the copy holds each number as two that
-    a tensor core takes whole. Twice the shared memory and half as many pixels a tile then, but
-    nothing is left to do between load and product.
+    ``plain``: nothing follows in the same kernel. ``halves``: the copy holds each number as two
+    float16s. Half as many pixels a tile then, as two sums lie in registers, but nothing is left to
+    do between load and product.
     """
     layout = _layout(task, pack, fold)
     near = int(layout["NEAR"].default)
     taps = prod(_reach(task, side) for side in range(3) if pack[side])
-    depths, depth, _ = _line(task.cin * taps * near, task.itemsize)
+    depths, depth, _ = _line(task.cin * taps * near, 2 if halves else task.itemsize)
     rows = task.cout * (prod(task.stride) if fold else near)
     least = _FEW_ROWS if layout["JOIN"].default == 2 else 16
     widest = max(least, min(128, power_of_two(rows)))
@@ -139,10 +139,10 @@ def last_knobs(
     orders["ORDER"] = Knob(
         default="channels" if widest >= _FEW_ROWS else "pixels", choices=("channels", "pixels")
     )
-    if limbs:
+    if halves:
         pixels = min(pixels, 128)
-        orders["PRECISION"] = Knob(default="limbs", choices=("limbs",))
-    # An exact product has a piece of its sums in registers too, or both limbs of an operand; what
+        orders["PRECISION"] = Knob(default="halves", choices=("halves",))
+    # An exact product has a piece of its sums in registers too, or both parts of an operand; what
     # follows has its intermediate results there.
     most = 128 * 128 if plain and not task.kept_exact else 64 * 128
     sums = widest * pixels * int(layout["JOIN"].default)

@@ -10,6 +10,7 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from kopt.model.kernel_file import parse_kernel
+from kopt_starters.rendering import text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,6 +101,8 @@ def write(
     written = [_part(name, end) for name, end in parts.items()]
     if any(_KINDS[name] == "product" for name in parts):
         written = [_text("pixels"), *written]
+    if "last" in parts:
+        written = [text("halves.py.txt").strip(), *written]
     top = f'{_header(knobs)}\n"""{idea}."""\n\n{imports}'
     source = "\n\n\n".join([top, *helpers, *written, "\n".join(entry)])
     return parse_kernel(f"{source}\n", "triton", strategy="starters", idea=idea)

@@ -92,12 +92,12 @@ def _copied(
     """Propose a product over a copy of the input with channels last."""
     for fold in channels_last.foldings(task):
         pack = channels_last.packed(task, fold)
-        for limbs in (False, True) if channels_last.limbs_suit(task, device) else (False,):
+        for halves in (False, True) if channels_last.halves_suit(task, device) else (False,):
             declared = channels_last.last_knobs(
-                task, device, pack, fold, plain=end is PLAIN, limbs=limbs
+                task, device, pack, fold, plain=end is PLAIN, halves=halves
             )
             body = [f"return {_last(task, end, declared, pack, fold)}"]
-            kind = _last_kind(task, fold) + (", each number as two limbs" if limbs else "")
+            kind = _last_kind(task, fold) + (", each number as two float16s" if halves else "")
             yield write(graph, {"last": end}, body, declared, _idea(kind, end))
 
 

@@ -11,8 +11,8 @@ from kopt_starters.products.knobs import (
     Sizes,
     copied_knobs,
     default_tile,
-    packed_knobs,
-    packing_pays,
+    halved_knobs,
+    halving_pays,
     parts_wanted,
     persistent_knobs,
     split_knobs,
@@ -104,11 +104,11 @@ def _structures(product: Product, device: Device) -> Iterator[Written]:
         knobs = vector_knobs(sizes, along=product.stride(0, "k") == 1)
         yield product, "vector", knobs, "strips of rows times a vector"
         return
-    if packing_pays(sizes) and copies_tiles(device):
-        yield from _packed(product, sizes)
+    if halving_pays(sizes) and copies_tiles(device):
+        yield from _halved(product, sizes)
     if sizes.tiles(*default_tile(sizes)) < units and parts_wanted(sizes) > 1:
         yield product, "split", split_knobs(sizes), "programs share the depth of a tile"
-    if _writes_most(product, sizes):
+    if sizes.itemsize == 2 and _writes_most(product, sizes) and _readable(product, sizes):
         idea = "strips of a short depth, written through descriptors"
         yield product, "strips", strip_knobs(sizes), idea
     structures = [(product, "tiles", tile_knobs(sizes), "one program per tile")]
@@ -117,10 +117,13 @@ def _structures(product: Product, device: Device) -> Iterator[Written]:
     yield from structures
 
 
-def _packed(product: Product, sizes: Sizes) -> Iterator[Written]:
-    """Yield the structures that lay operands out anew."""
-    idea = "operands laid out in two limbs first"
-    yield product, "packed", packed_knobs(sizes), idea
+def _halved(product: Product, sizes: Sizes) -> Iterator[Written]:
+    """Yield the structures that lay operands out anew, each number as two float16s."""
+    if _writes_most(product, sizes):
+        idea = "strips of a short depth, of operands laid out in two float16s a number first"
+        yield product, "halves_strips", strip_knobs(sizes), idea
+    idea = "operands laid out in two float16s a number first"
+    yield product, "halves", halved_knobs(sizes), idea
 
 
 def _walking(product: Product, sizes: Sizes, structures: list[Written]) -> list[Written]:
@@ -143,13 +146,18 @@ def _walking(product: Product, sizes: Sizes, structures: list[Written]) -> list[
 def _writes_most(product: Product, sizes: Sizes) -> bool:
     """Whether a product is so shallow that it is written in strips, and nothing else is done to it."""
     plain = product.epilogue is None and product.bias is None and product.triangle is None
-    shallow = sizes.itemsize == 2 and sizes.batches == 1 and sizes.depth <= DEEPEST_STRIP
+    plain = plain and all(len(product.steps[group]) <= 1 for group in "mn")
+    shallow = sizes.batches == 1 and sizes.depth <= DEEPEST_STRIP
     rows = product.stride(3, "m") * sizes.itemsize % 16 == 0 and product.stride(3, "n") == 1
     return (
         plain and product.alpha == 1 and shallow and rows
         and min(sizes.rows, sizes.columns) >= _STRIPPED
-        and _described(product, sizes) and _aligned(product, sizes)
     )  # fmt: skip
+
+
+def _readable(product: Product, sizes: Sizes) -> bool:
+    """Whether descriptors can read both operands as they are."""
+    return _described(product, sizes) and _aligned(product, sizes)
 
 
 def _described(product: Product, sizes: Sizes) -> bool:

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 _PARTIAL_BYTES = 1 << 30
 """Memory that partial sums may take."""
-_PACKED_USES = {False: 384, True: 640}
+_HALVED_USES = {False: 384, True: 640}
 """Multiplications with each element of an operand from which on laying it out anew is soon made up
 for, by whether the right operand lies along the depth (as measured on an H200)."""
-_STRIP = (64, 128, 8, 8, 3)
-"""Rows and columns of a tile, tiles, warps and stages of a strip."""
+_STRIP = {2: (64, 128, 8, 8, 3), 4: (128, 64, 16, 4, 3)}
+"""Rows and columns of a tile, tiles, warps and stages of a strip, by bytes per element (as timed on an
+H200)."""
 DEEPEST_STRIP = 128
 """The depth up to which strips are tried, as most of the time goes into writing (timed at 32 and 64)."""
-_PACKED_BYTES = 8 << 30
+_SHORT = 128
+"""The depth up to which the small products of all of it come first, as nothing is summed in pieces."""
+_HALVED_BYTES = 8 << 30
 """Memory that operands laid out anew may take."""
 
 
@@ -186,7 +189,7 @@ def persistent_knobs(sizes: Sizes) -> dict[str, Knob]:
 
 def strip_knobs(sizes: Sizes) -> dict[str, Knob]:
     """Return the knobs of a product of a short depth, in strips of TILES tiles."""
-    high, wide, tiles, warps, stages = _STRIP
+    high, wide, tiles, warps, stages = _STRIP[sizes.itemsize]
     return {
         "BLOCK_M": Knob(default=high, choices=(64, 128)),
         "BLOCK_N": Knob(default=wide, choices=(64, 128, 256)),
@@ -202,23 +205,27 @@ def copied_knobs(sizes: Sizes) -> dict[str, Knob]:
     return persistent_knobs(replace(sizes, widest=wide))
 
 
-def packed_knobs(sizes: Sizes) -> dict[str, Knob]:
-    """Return the knobs of kernels that lay both operands out anew first."""
+def halved_knobs(sizes: Sizes) -> dict[str, Knob]:
+    """Return the knobs of kernels that lay both operands out anew first, in float16."""
     # Tensor memory has a second tile of sums for each piece of the depth, and both are read.
     widest = 64 if sums_in_tensor_memory(sizes.device) else 128
     high, wide = _limited(sizes.rows, 128), _limited(sizes.columns, widest)
-    short = sizes.depth <= 128
+    short, programs, warps = sizes.depth <= _SHORT, _programs(sizes), 8
+    stages = 4 if short else 3
+    if _SHORT < sizes.depth <= 2 * _SHORT:  # there is more to begin and to end than to do between
+        wide, warps, stages, short = min(wide, 64), 4, 2, True
+        programs = programs.model_copy(update={"default": programs.choices[-1]})
     return {
         "BLOCK_M": _around(high, high),
-        "BLOCK_N": _around(wide, wide),
-        "PROGRAMS": _programs(sizes),
+        "BLOCK_N": _around(wide, _limited(sizes.columns, widest)),
+        "PROGRAMS": programs,
         "FLATTEN": Knob(default=short, choices=(True, False)),
-        "num_warps": Knob(default=8, choices=(4, 8)),
-        "num_stages": Knob(default=4 if short else 3, choices=(2, 3, 4) if short else (2, 3)),
+        "num_warps": Knob(default=warps, choices=(4, 8)),
+        "num_stages": Knob(default=stages, choices=(2, 3, 4) if stages == 4 else (2, 3)),
     }
 
 
-def packing_pays(sizes: Sizes) -> bool:
+def halving_pays(sizes: Sizes) -> bool:
     """Whether every element of an operand is used so often that laying it out anew pays."""
     used = sizes.rows * sizes.columns / (sizes.rows + sizes.columns)
     scratch = 8 * sizes.batches * sizes.depth * (sizes.rows + sizes.columns)
@@ -226,8 +233,8 @@ def packing_pays(sizes: Sizes) -> bool:
     return (
         sizes.itemsize == 4
         and large
-        and used >= _PACKED_USES[sizes.along]
-        and scratch <= _PACKED_BYTES
+        and used >= _HALVED_USES[sizes.along]
+        and scratch <= _HALVED_BYTES
     )
 
 

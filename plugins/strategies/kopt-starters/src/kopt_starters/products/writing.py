@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kopt_starters.products.axes import Step
     from kopt_starters.products.matching import Product
 
+_SHARED = ("shared", "summed", "halved")
+"""Parts that several kernels have."""
 _TAKEN = {ENTRY, "torch", "triton", "tl", "_launch"}
 
 
@@ -32,7 +34,8 @@ def written(
     places = _places(product) | _descriptors(product) | _batches(product)
     places["deepest"] = str(DEEPEST_STRIP)
     places["walk"] = _part("product_walk.py.txt", {})
-    shared = {name: _part(f"product_{name}.py.txt", places) for name in ("shared", "summed")}
+    places["halves"] = _part("halves.py.txt", {})
+    shared = {name: _part(f"product_{name}.py.txt", places) for name in _SHARED}
     source = template(f"product_{kind}.py.txt").substitute(
         places,
         **shared,
