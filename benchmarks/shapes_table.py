@@ -1,9 +1,10 @@
-"""Shows how kernels do at sizes that no tuning saw, from a record of benchmarks/shapes.
+"""Shows how kernels do at sizes that no tuning saw, from records of benchmarks/shapes.
 
-python benchmarks/shapes_table.py RECORD
+python benchmarks/shapes_table.py RECORD [RECORD ...]
 
-RECORD is what starters_judged.py or `kopt suite run benchmarks/shapes --each-workload` wrote. For each
-family: the speedup over the fastest baseline at its tuned size, at the others, and those over that.
+A RECORD is what starters_judged.py or `kopt suite run benchmarks/shapes --each-workload` wrote; what
+several have counts as in the last. For each family: the speedup over the fastest baseline at its tuned
+size, at the others, and those over that.
 """
 
 from __future__ import annotations
@@ -67,11 +68,13 @@ def _times(value: float | None) -> str:
 
 
 def main() -> None:
-    """Print the table of a record."""
+    """Print the table of all records."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("record", type=Path)
-    record = json.loads(parser.parse_args().record.read_text(encoding="utf-8"))
-    print("\n".join(table(speedups(record))))
+    parser.add_argument("record", type=Path, nargs="+")
+    found: dict[str, float | None] = {}
+    for path in parser.parse_args().record:
+        found |= speedups(json.loads(path.read_text(encoding="utf-8")))
+    print("\n".join(table(found)))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from kopt.suites.statistics import Summary, faster, summary_of
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "benchmarks" / "results" / "suites"
 NOTES = ROOT / "benchmarks" / "results" / "notes"
+SIZES = NOTES / "sizes-that-no-tuning-saw.md"
+"""What a record of benchmarks/shapes came to, as ``benchmarks/shapes_table.py`` shows it."""
 PAGE = ROOT / "docs" / "results.md"
 _LONGEST = 150
 """Characters of a reason that stand in a table."""
@@ -102,6 +104,8 @@ def page(folder: Path) -> str:
         arithmetic = record.settings.precision or ""
         groups[record.suite, record.dtype, record.device.name, arithmetic].append(record)
     parts = [HEAD, *(section(records) for _, records in sorted(groups.items()))]
+    if folder == RECORDS:
+        parts.append("\n" + SIZES.read_text(encoding="utf-8"))
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 

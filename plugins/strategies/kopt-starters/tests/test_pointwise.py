@@ -218,6 +218,7 @@ AHEAD = [
     ("F.gelu(x)", [(4096, 393216)], "float32"),
     ("torch.tanh(x)", [(4096, 8192)], "bfloat16"),
     ("F.mish(x)", [(4096, 8192)], "float16"),
+    ("torch.tanh(x) * y", [(4097, 16381), (4097, 16381)], "float32"),
     ("torch.expm1(x) + torch.sin(x) * x.abs() ** 1.7", [(1000, 1001)], "float32"),
     ("x * y + z", [(64, 64, 512, 512), (64, 1, 1), (64, 1, 1)], "bfloat16"),
     ("x.transpose(1, 2) * y", [(30, 40, 50), (50, 1)], "float16"),
@@ -233,7 +234,7 @@ def test_compiles_for_sm_90(graph_of, body, shapes, dtype):
     arguments = [torch.empty(s, dtype=getattr(torch, dtype), device="meta") for s in shapes]
     for candidate in propose(graph):
         (kernel,) = CHECK.compiled(candidate, arguments)
-        if body in ("torch.tanh(x)", "x * y + z"):
+        if body in ("torch.tanh(x)", "torch.tanh(x) * y", "x * y + z"):
             assert "ld.global.v4.b32" in kernel.asm["ptx"], "accesses are 128 bits wide"
 
 

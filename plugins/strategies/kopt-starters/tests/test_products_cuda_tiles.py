@@ -107,6 +107,20 @@ def test_the_knobs_as_they_are(proposed, dtype):
     check(candidate, "a @ b", shapes, dtype, STAGES=4 if candidate.chosen["STAGES"] == 2 else 2)
 
 
+def test_errors_do_not_add_up_along_a_long_depth(proposed):
+    """Sums of positive numbers, one by one, are off by several times what those of pieces are."""
+    generator = torch.Generator().manual_seed(5)
+    a, b = torch.rand(16, 16384, generator=generator), torch.rand(16384, 32, generator=generator)
+    (candidate,) = proposed("a @ b", a.shape, b.shape)
+    source = candidate.source.replace("LONG = true", "LONG = false")
+    assert source != candidate.source
+    errors = []
+    for each in (candidate, candidate.model_copy(update={"source": source})):
+        (got,) = ON_CPU.run(each, [((16, 32), torch.float32)], {"a": a, "b": b}, **SMALL)
+        errors.append(float((got.double() - a.double() @ b.double()).square().mean().sqrt()))
+    assert errors[0] < errors[1] / 3
+
+
 def test_other_extents_of_the_same_kind_and_no_others(proposed):
     (candidate,) = proposed("a @ b", (64, 48), (48, 88), dtype="float16")
     check(candidate, "a @ b", ((33, 24), (24, 40)), "float16", **SMALL)
@@ -132,6 +146,7 @@ LARGE = {
     "a.T @ b": ((4096, 4096), (4096, 4096)),
     "F.linear(a, b, c)": ((4096, 4096), (4096, 4096), (4096,)),
     "torch.bmm(a, b)": ((64, 512, 80), (64, 80, 64)),
+    "a @ b  ": ((4096, 16384), (16384, 4096)),
 }
 
 

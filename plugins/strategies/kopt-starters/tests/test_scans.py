@@ -116,6 +116,27 @@ def test_from_the_end_in_groups_or_one_by_one(form, cols):
             CHECK.assert_accurate(got, wanted, 64)
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("cols", [129, 300, 511])
+def test_rows_that_begin_anywhere_are_read_from_before(form, cols):
+    given = arguments(form, (9, cols))
+    wanted = exact(form, 1, given)
+    for candidate in kernels(form, (9, cols), 1):
+        for block in (32, 128) if "GROUP" in candidate.knobs else ():
+            got = CHECK.interpreted(candidate, *given, BLOCK=block, ROWS=1)
+            CHECK.assert_accurate(got, wanted, 64)
+
+
+@pytest.mark.parametrize("form", ["sum", "reverse", "masked"])
+def test_rows_of_odd_lengths_are_read_16_bytes_at_a_time(form):
+    given = [torch.empty(4097, 32767, device="meta")]
+    if form == "masked":
+        given.append(torch.empty(4097, 32767, dtype=torch.bool, device="meta"))
+    (candidate,) = propose(graph_of(FORMS[form].format(d=1), given[0].shape))
+    (kernel,) = CHECK.compiled(candidate, given)
+    assert "ld.global.v4" in kernel.asm["ptx"] and "st.global.v4" in kernel.asm["ptx"]
+
+
 def test_from_the_end_a_thread_reads_16_bytes_and_shuffles_no_more_than_from_the_start():
     x = torch.empty(32768, 32768, dtype=torch.bfloat16, device="meta")
     shuffles = []

@@ -179,18 +179,20 @@ def _knobs(plan: Plan) -> dict[str, Knob]:
     }
 
 
-def _body(plan: Plan) -> tuple[list[str], dict[str, str]]:
-    """Return the kernel's lines and its scalar parameters with their arguments."""
+def _body(plan: Plan, mask: str) -> tuple[list[str], dict[str, str]]:
+    """Return the kernel's lines and its scalar parameters with their arguments.
+
+    :param mask: what a load is given to leave out what is beyond the last element, and a store.
+    """
     where = plan.coordinates()
+    other = f"{mask}, other=0" if mask else ""
 
     def load(wanted: Load) -> Term:
         moving = {axis: step for axis, step in wanted.strides.items() if axis in where}
         whole = wanted.strides == plan.steps
         address = f"{wanted.pointer} + {'at' if whole else offset(moving, where)}"
         text = (
-            f"tl.load({address}, mask=inside, other=0)"
-            if any(moving.values())
-            else (f"tl.load({wanted.pointer})")
+            f"tl.load({address}{other})" if any(moving.values()) else (f"tl.load({wanted.pointer})")
         )
         return writer.assign(*as_loaded(text, wanted.argument.dtype))
 
@@ -198,20 +200,25 @@ def _body(plan: Plan) -> tuple[list[str], dict[str, str]]:
     term = writer.value(plan.result, plan.places)
     lines = [
         *writer.lines,
-        f"tl.store(out + at, ({term.text}).to(out.dtype.element_ty), mask=inside)",
+        f"tl.store(out + at, ({term.text}).to(out.dtype.element_ty){mask})",
     ]
     return lines, {name: name.removesuffix("_value") for name in sorted(writer.used)}
 
 
 def _source(plan: Plan) -> str:
-    knobs, (lines, scalars) = _knobs(plan), _body(plan)
+    knobs, (lines, scalars) = _knobs(plan), _body(plan, "")
+    beyond, _ = _body(plan, ", mask=inside")
     wide = ".to(tl.int64)" if plan.result.elements >= _INT32 or plan.alike else ""
     pointers = [f"{identifier(value.name)}_ptr" for value in plan.arguments]
     parameters = ", ".join([*pointers, "out", *scalars, "elements", "BLOCK: tl.constexpr"])
     kernel = [
         f"at = tl.program_id(0){wide} * BLOCK + tl.arange(0, BLOCK)",
-        "inside = at < elements",
-        *lines,
+        # Masks by a count that is odd would leave reads of one element each.
+        "if tl.program_id(0) < elements // BLOCK:",
+        *(f"    {line}" for line in lines),
+        "else:",
+        "    inside = at < elements",
+        *(f"    {line}" for line in beyond),
     ]
     text = f"\n@triton.jit\ndef _flat({parameters}):\n{indented(kernel)}\n"
     return _file(plan, knobs, text, _launch(plan, scalars))

@@ -1,8 +1,10 @@
 // The tile of a warp, 4 threads high and 8 wide, in registers.
 struct Sums {
     static constexpr int HIGH = WARP_M / 4, WIDE = WARP_N / 8;
-    float sums[HIGH][WIDE];
-    int first_row, first_column, down, across;
+    // Of a long depth, sums of pieces are added to each other: one by one, errors would add up.
+    static constexpr int PIECE_STEPS = LONG ? 1024 / BLOCK_K : 1;
+    float sums[HIGH][WIDE], total[LONG ? HIGH : 1][LONG ? WIDE : 1] = {};
+    int first_row, first_column, down, across, steps = 0;
 
     __device__ __forceinline__ Sums(int row, int column)
         : first_row(row), first_column(column), down(threadIdx.x % 32 / 8), across(threadIdx.x % 8) {
@@ -50,6 +52,18 @@ struct Sums {
                     for (int j = 0; j < WIDE; ++j)
                         sums[i][j] = fmaf(a[step][i], b[step][j], sums[i][j]);
         }
+        if constexpr (LONG)
+            if (++steps % PIECE_STEPS == 0) fold();
+    }
+
+    __device__ __forceinline__ void fold() {
+#pragma unroll
+        for (int i = 0; i < HIGH; ++i)
+#pragma unroll
+            for (int j = 0; j < WIDE; ++j) {
+                total[i][j] += sums[i][j];
+                sums[i][j] = 0;
+            }
     }
 
     __device__ __forceinline__ void write(const Result &to, int row, int column, float *) const {
@@ -60,7 +74,8 @@ struct Sums {
             for (int j = 0; j < WIDE; j += COUNT) {
                 float values[COUNT];
 #pragma unroll
-                for (int k = 0; k < COUNT; ++k) values[k] = sums[i][j + k];
+                for (int k = 0; k < COUNT; ++k)
+                    values[k] = LONG ? total[LONG ? i : 0][LONG ? j + k : 0] + sums[i][j + k] : sums[i][j + k];
                 to.put(values, row + first_row + place<LEFT_DEEP, 4>(down, i),
                        column + first_column + place<RIGHT_DEEP, 8>(across, j));
             }

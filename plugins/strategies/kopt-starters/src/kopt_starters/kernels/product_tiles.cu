@@ -10,6 +10,8 @@ constexpr int PIECE = 16 / sizeof(Element);
 // Whether an operand lies in memory along the depth, and how many elements are copied at a time.
 constexpr bool LEFT_DEEP = $left_deep, RIGHT_DEEP = $right_deep;
 constexpr int LEFT_PIECE = $left_piece, RIGHT_PIECE = $right_piece;
+// Whether there is much to add up, where sums are float32.
+constexpr bool LONG = $long;
 // Whether the result takes 16 bytes at a time.
 constexpr bool ALIGNED = $aligned;
 

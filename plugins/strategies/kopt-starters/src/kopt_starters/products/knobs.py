@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 _PARTIAL_BYTES = 1 << 30
 """Memory that partial sums may take."""
-_HALVED_USES = {False: 384, True: 640}
-"""Multiplications with each element of an operand from which on laying it out anew is soon made up
-for, by whether the right operand lies along the depth (as measured on an H200)."""
+_HALVED_USES = 256
+"""Multiplications with each element of an operand from which on laying it out anew is soon made up for
+(by what both ways take on an H200)."""
 _STRIP = {2: (64, 128, 8, 8, 3), 4: (128, 64, 16, 4, 3)}
 """Rows and columns of a tile, tiles, warps and stages of a strip, by bytes per element (as timed on an
 H200)."""
@@ -212,8 +212,9 @@ def halved_knobs(sizes: Sizes) -> dict[str, Knob]:
     high, wide = _limited(sizes.rows, 128), _limited(sizes.columns, widest)
     short, programs, warps = sizes.depth <= _SHORT, _programs(sizes), 8
     stages = 4 if short else 3
-    if _SHORT < sizes.depth <= 2 * _SHORT:  # there is more to begin and to end than to do between
-        wide, warps, stages, short = min(wide, 64), 4, 2, True
+    brief = _SHORT < sizes.depth <= 2 * _SHORT  # there is more to begin and to end than between
+    if brief or sizes.tiles(high, wide) <= sizes.units:
+        wide, warps, stages, short = min(wide, 64), 4, 2, brief
         programs = programs.model_copy(update={"default": programs.choices[-1]})
     return {
         "BLOCK_M": _around(high, high),
@@ -229,13 +230,8 @@ def halving_pays(sizes: Sizes) -> bool:
     """Whether every element of an operand is used so often that laying it out anew pays."""
     used = sizes.rows * sizes.columns / (sizes.rows + sizes.columns)
     scratch = 8 * sizes.batches * sizes.depth * (sizes.rows + sizes.columns)
-    large = sizes.tiles(128, 128) > sizes.units
-    return (
-        sizes.itemsize == 4
-        and large
-        and used >= _HALVED_USES[sizes.along]
-        and scratch <= _HALVED_BYTES
-    )
+    large = sizes.tiles(128, 64) > sizes.units
+    return sizes.itemsize == 4 and large and used >= _HALVED_USES and scratch <= _HALVED_BYTES
 
 
 def split_tile(sizes: Sizes) -> tuple[int, int]:

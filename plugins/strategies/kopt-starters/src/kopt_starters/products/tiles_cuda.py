@@ -29,6 +29,8 @@ _STRIDES = {
 """By tensor (left, right, bias, result), its place in ``Step.strides`` and names of strides."""
 _TENSOR_INCLUDES = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n#include <mma.h>"
 _MOST_WARPS = 16
+_LONG = 4096
+"""The depth from which on sums are made in pieces (at 16384 rms errors were 2.2 times cuBLAS's)."""
 
 
 def tiles_kernel(graph: Graph, product: Product, sizes: Sizes) -> Candidate | None:
@@ -107,6 +109,7 @@ def _places(product: Product, sizes: Sizes) -> dict[str, str]:
         "right_piece": str(pieces[1]),
         "left_type": memory_of(element, pieces[0]),
         "right_type": memory_of(element, pieces[1]),
+        "long": _flag(sizes.depth > _LONG),
         "aligned": _flag(_aligned(product, sizes.itemsize)),
         "bias_members": "const Element *c;\n    long long c_row, c_column;" if bias else "",
         "finish": _finish(product),
