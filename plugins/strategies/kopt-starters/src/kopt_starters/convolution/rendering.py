@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kopt_starters.graph import Graph, Value
 
 _ENTRY = "convolution"
-_TAKEN = {"math", "torch", "triton", "tl", "TensorDescriptor"}
+_TAKEN = {"functools", "math", "torch", "triton", "tl", "TensorDescriptor"}
 
 
 _KINDS = {"direct": "lanes", "gemm": "product", "last": "product", "separable": "product"}
@@ -97,7 +97,7 @@ def write(
     ]
     imports = "import math\n\nimport torch\nimport triton\nimport triton.language as tl"
     if "last" in parts:
-        imports = f"{imports}\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
+        imports = f"import functools\n{imports}\nfrom triton.tools.tensor_descriptor import TensorDescriptor"
     written = [_part(name, end) for name, end in parts.items()]
     if any(_KINDS[name] == "product" for name in parts):
         written = [_text("pixels"), *written]
