@@ -52,6 +52,7 @@ CASES = {
         "torch.relu(F.linear(a, b, c))", "float16",
         {"a": (8205, 2949), "b": (5921, 2949), "c": (5921,)},
     ),
+    "product of odd rows of float32": ("a @ b", "float32", {"a": (8205, 2949), "b": (2949, 5921)}),
     "deep product": ("a @ b", "float32", {"a": (256, 1 << 19), "b": (1 << 19, 256)}),
     "shallow product": ("a @ b", "bfloat16", {"a": (8192, 128), "b": (128, 8192)}),
     "shallow product of float32": ("a @ b", "float32", {"a": (16384, 64), "b": (64, 16384)}),
@@ -117,6 +118,7 @@ ONLY = {
 """Options, where others would propose the same kernels joined otherwise."""
 SPILLS = {
     "product of odd rows": {"sm_90 _tiles": 8},
+    "product of odd rows of float32": {"sm_90 _walk": 48, "sm_100 _walk": 344},
     "long rows": {"sm_80 _looped": 88},
     "attention, exact": {"sm_90 _attend": 1160, "sm_100 _attend": 1128},
     "convolution, norm and pooling": {
