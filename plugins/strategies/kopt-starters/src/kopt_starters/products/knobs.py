@@ -229,7 +229,7 @@ def halved_knobs(sizes: Sizes) -> dict[str, Knob]:
 def halving_pays(sizes: Sizes) -> bool:
     """Whether every element of an operand is used so often that laying it out anew pays."""
     used = sizes.rows * sizes.columns / (sizes.rows + sizes.columns)
-    scratch = 8 * sizes.batches * sizes.depth * (sizes.rows + sizes.columns)
+    scratch = 4 * sizes.batches * sizes.depth * (sizes.rows + sizes.columns)
     large = sizes.tiles(128, 64) > sizes.units
     return sizes.itemsize == 4 and large and used >= _HALVED_USES and scratch <= _HALVED_BYTES
 
