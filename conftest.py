@@ -9,6 +9,7 @@ alone; and a file's tests belong together anyway. hypothesis would fail an examp
 from __future__ import annotations
 
 import functools
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 _ROOT = Path(__file__).parent
+
+# Before torch is imported: its threads would wait for the next loop by spinning, and take the CPUs
+# from other test processes for 4 ms whenever 4096 numbers are added.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it starts in the background ignore it, and what tests start would too.
