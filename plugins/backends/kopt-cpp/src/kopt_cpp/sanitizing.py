@@ -57,6 +57,7 @@ _UNSEEN_ORDER = re.compile(
     r"atomic_(thread|signal)_fence|__sync_synchronize|pragma\s+omp\s+flush|_mm_[ml]fence|"
     r'\basm\b[^;]*"[^"]*\b(lock|xchg|cmpxchg\w*|mfence|dmb|ldaxr|stlxr)\b'
 )
+_CALLS_OPENMP = re.compile(rb"GOMP_|omp_")
 _UNDEFINED_REFERENCE = re.compile(r"undefined (?:reference to|symbol:?) [`'\"]?([\w.]+)")
 
 
@@ -141,12 +142,13 @@ class _Job:
         plain = ["-std=c++17", "-g", "-O1", "-fno-omit-frame-pointer", f"-I{_NATIVE}"]
         self._compile(tool, [*plain, "-c", MAIN, "-o", f"{tool}/main.o"])
         objects = [f"{tool}/kernel.o", f"{tool}/main.o"]
-        if compiler.openmp and tool == "thread":
+        if compiler.openmp and tool != "thread":
+            objects.append("-fopenmp")
+        elif compiler.openmp and _CALLS_OPENMP.search((place / "kernel.o").read_bytes()):
+            # It takes a CPU a second, more than all the rest of this tool's build.
             runtime = [*plain, f"-fsanitize={tool}", "-c", str(_NATIVE / "openmp.cpp")]
             self._compile(tool, [*runtime, "-o", f"{tool}/openmp.o"])
             objects.append(f"{tool}/openmp.o")
-        elif compiler.openmp:
-            objects.append("-fopenmp")
         libraries = [f for f in self._flags if f.startswith(("-l", "-L", "-Wl,", "-pthread"))]
         link = [f"-fsanitize={tool}", *objects, "-pthread", *libraries]
         self._compile(tool, [*link, "-o", f"{tool}/program"])
