@@ -108,7 +108,9 @@ HONEST = (
     same(count, n);
     double shared = 0;
     omp_lock_t lock;
+    omp_nest_lock_t nested;
     omp_init_lock(&lock);
+    omp_init_nest_lock(&nested);
 #pragma omp parallel num_threads(4)
     {
         own.resize(n);
@@ -133,14 +135,22 @@ HONEST = (
 #pragma omp barrier
 #pragma omp single copyprivate(copied)
         copied = 3;
+        while (!omp_test_lock(&lock)) {}
+        omp_unset_lock(&lock);
         omp_set_lock(&lock);
         shared += copied;
         omp_unset_lock(&lock);
+        omp_set_nest_lock(&nested);
+        omp_set_nest_lock(&nested);
+        ++parts[3];
+        omp_unset_nest_lock(&nested);
+        omp_unset_nest_lock(&nested);
 #pragma omp barrier
 #pragma omp parallel for num_threads(2)
         for (int64_t i = 0; i < n; ++i) own[i] += 1;
     }
     same(shared, 1 + 4 + 12);
+    same(parts[3], 4);
     int grid = 0;
 #pragma omp parallel for collapse(2) reduction(+ : grid) schedule(static)
     for (int i = 0; i < 10; ++i) for (int j = 0; j < 7; ++j) ++grid;

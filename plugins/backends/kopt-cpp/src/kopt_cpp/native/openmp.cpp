@@ -5,25 +5,61 @@
 // atomic. Whatever else a kernel asks for (tasks, ordered, cancellation, target) does not link.
 // Iterations go to the threads in turn, whatever the schedule: legal for every one of them, and no
 // bookkeeping between the threads hides a race. Nested regions have one thread.
+//
+// It is compiled for every kernel that calls it: the C++ library's own threads and mutexes would
+// take twice as long.
 #include <omp.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <thread>
-#include <utility>
-#include <vector>
 
 namespace {
 
 using Body = void (*)(void*);
 using Unsigned = unsigned long long;
 constexpr int DEFAULT_THREADS = 4, MOST_THREADS = 256;
+
+[[noreturn]] void give_up(const char* what) {
+    std::fprintf(stderr, "%s\n", what);
+    std::_Exit(3);
+}
+
+class Mutex {
+public:
+    void lock() { pthread_mutex_lock(&mutex_); }
+    void unlock() { pthread_mutex_unlock(&mutex_); }
+    bool try_lock() { return !pthread_mutex_trylock(&mutex_); }
+
+private:
+    friend class Condition;
+    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+class Held {
+public:
+    explicit Held(Mutex& mutex) : mutex_(mutex) { mutex_.lock(); }
+    ~Held() { mutex_.unlock(); }
+
+private:
+    Mutex& mutex_;
+};
+
+class Condition {
+public:
+    template <typename Test>
+    void wait(Mutex& held, Test test) {
+        while (!test()) pthread_cond_wait(&condition_, &held.mutex_);
+    }
+    void notify_all() { pthread_cond_broadcast(&condition_); }
+
+private:
+    pthread_cond_t condition_ = PTHREAD_COND_INITIALIZER;
+};
 
 // A loop as one thread walks it: indices of iterations, in chunks of which every size-th is its own.
 struct Loop {
@@ -35,20 +71,20 @@ class Barrier {
 public:
     explicit Barrier(int size) : size_(size) {}
     void wait() {
-        std::unique_lock<std::mutex> lock(mutex_);
+        Held held(mutex_);
         const Unsigned turn = turn_;
         if (++arrived_ == size_) {
             arrived_ = 0;
             ++turn_;
             all_.notify_all();
         } else {
-            all_.wait(lock, [&] { return turn_ != turn; });
+            all_.wait(mutex_, [&] { return turn_ != turn; });
         }
     }
 
 private:
-    std::mutex mutex_;
-    std::condition_variable all_;
+    Mutex mutex_;
+    Condition all_;
     int size_, arrived_ = 0;
     Unsigned turn_ = 0;
 };
@@ -107,35 +143,44 @@ void enter(Team& team, int number, Body body, void* data) {
 // kept apart: a starter that has gone on to wait must not seem to come before a late beginner.
 class Worker {
 public:
-    Worker() { std::thread([this] { serve(); }).detach(); }
+    Worker() {
+        pthread_t thread;
+        if (pthread_create(&thread, nullptr, run, this)) give_up("a thread could not be started");
+        pthread_detach(thread);
+    }
     void start(Team& team, int number, Body body, void* data) {
-        std::lock_guard<std::mutex> lock(begin_);
+        Held held(begin_);
         team_ = &team, number_ = number, body_ = body, data_ = data;
         begun_.notify_all();
     }
     void finish() {
-        std::unique_lock<std::mutex> lock(end_);
-        ended_.wait(lock, [&] { return done_; });
+        Held held(end_);
+        ended_.wait(end_, [&] { return done_; });
         done_ = false;
     }
 
 private:
-    void serve() {
+    static void* run(void* worker) {
+        static_cast<Worker*>(worker)->serve();
+        return nullptr;
+    }
+    [[noreturn]] void serve() {
         for (;;) {
             Team* team;
             {
-                std::unique_lock<std::mutex> lock(begin_);
-                begun_.wait(lock, [&] { return team_; });
-                team = std::exchange(team_, nullptr);
+                Held held(begin_);
+                begun_.wait(begin_, [&] { return team_; });
+                team = team_;
+                team_ = nullptr;
             }
             enter(*team, number_, body_, data_);
-            std::lock_guard<std::mutex> lock(end_);
+            Held held(end_);
             done_ = true;
             ended_.notify_all();
         }
     }
-    std::mutex begin_, end_;
-    std::condition_variable begun_, ended_;
+    Mutex begin_, end_;
+    Condition begun_, ended_;
     bool done_ = false;
     Team* team_ = nullptr;
     int number_ = 0;
@@ -143,9 +188,14 @@ private:
     void* data_ = nullptr;
 };
 
-std::vector<Worker*>& pool() {  // of the calling thread; it outlives everything
-    thread_local auto* workers = new std::vector<Worker*>;
-    return *workers;
+struct Pool {
+    Worker* workers[MOST_THREADS];
+    int count = 0;
+};
+
+Pool& pool() {  // of the calling thread; it outlives everything
+    thread_local auto* made = new Pool;
+    return *made;
 }
 
 void parallel(Body body, void* data, unsigned threads, Loop loop, unsigned sections) {
@@ -153,11 +203,11 @@ void parallel(Body body, void* data, unsigned threads, Loop loop, unsigned secti
     if (self.team) size = 1;
     if (size > MOST_THREADS) size = MOST_THREADS;
     Team team(size, loop, sections);
-    auto& workers = pool();
-    while (static_cast<int>(workers.size()) < size - 1) workers.push_back(new Worker);
-    for (int i = 1; i < size; ++i) workers[i - 1]->start(team, i, body, data);
+    Pool& mine = pool();
+    while (mine.count < size - 1) mine.workers[mine.count++] = new Worker;
+    for (int i = 1; i < size; ++i) mine.workers[i - 1]->start(team, i, body, data);
     enter(team, 0, body, data);
-    for (int i = 1; i < size; ++i) workers[i - 1]->finish();
+    for (int i = 1; i < size; ++i) mine.workers[i - 1]->finish();
 }
 
 Loop signed_loop(long start, long end, long step, long chunk, bool contiguous) {
@@ -193,28 +243,25 @@ bool next(Number* start, Number* end) {
     return true;
 }
 
-std::mutex critical, atomic;
+Mutex critical, atomic;
 
 // Found without a lock of their own, which would order what is not ordered.
-std::mutex& named(void** name) {
-    static std::mutex mutexes[1024];
+Mutex& named(void** name) {
+    static Mutex mutexes[1024];
     return mutexes[reinterpret_cast<uintptr_t>(name) / sizeof name % 1024];
 }
 
 struct Lock {
-    std::mutex plain;
-    std::recursive_mutex nested;
+    Mutex plain;
+    pthread_mutex_t nested;
 };
 constexpr int MOST_LOCKS = 4096;
 Lock locks[MOST_LOCKS];
-std::atomic<int> locks_made{0};
+int locks_made = 0;
 
 void make_lock(void* where) {  // omp_lock_t has room for a number only
-    const int number = locks_made.fetch_add(1, std::memory_order_relaxed);
-    if (number >= MOST_LOCKS) {
-        std::fputs("more OpenMP locks than the thread sanitizer's runtime has\n", stderr);
-        std::_Exit(3);
-    }
+    const int number = __atomic_fetch_add(&locks_made, 1, __ATOMIC_RELAXED);
+    if (number >= MOST_LOCKS) give_up("more OpenMP locks than the thread sanitizer's runtime has");
     std::memcpy(where, &number, sizeof number);
 }
 
@@ -324,7 +371,7 @@ void omp_set_num_threads(int threads) {
     if (threads > 0) wanted_threads = threads < MOST_THREADS ? threads : MOST_THREADS;
 }
 int omp_get_thread_limit() { return MOST_THREADS; }
-int omp_get_num_procs() { return static_cast<int>(std::thread::hardware_concurrency()); }
+int omp_get_num_procs() { return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)); }
 int omp_in_parallel() { return team_size() > 1; }
 int omp_get_level() { return self.team ? 1 : 0; }
 int omp_get_active_level() { return team_size() > 1; }
@@ -335,8 +382,9 @@ void omp_set_dynamic(int) {}
 int omp_get_nested() { return 0; }
 void omp_set_nested(int) {}
 double omp_get_wtime() {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    return std::chrono::duration<double>(now).count();
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + 1e-9 * now.tv_nsec;
 }
 double omp_get_wtick() { return 1e-9; }
 
@@ -345,9 +393,19 @@ void omp_destroy_lock(omp_lock_t*) {}
 void omp_set_lock(omp_lock_t* lock) { lock_of(lock).plain.lock(); }
 void omp_unset_lock(omp_lock_t* lock) { lock_of(lock).plain.unlock(); }
 int omp_test_lock(omp_lock_t* lock) { return lock_of(lock).plain.try_lock(); }
-void omp_init_nest_lock(omp_nest_lock_t* lock) { make_lock(lock); }
+void omp_init_nest_lock(omp_nest_lock_t* lock) {
+    make_lock(lock);
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock_of(lock).nested, &recursive);
+}
 void omp_destroy_nest_lock(omp_nest_lock_t*) {}
-void omp_set_nest_lock(omp_nest_lock_t* lock) { lock_of(lock).nested.lock(); }
-void omp_unset_nest_lock(omp_nest_lock_t* lock) { lock_of(lock).nested.unlock(); }
+void omp_set_nest_lock(omp_nest_lock_t* lock) {
+    pthread_mutex_lock(&lock_of(lock).nested);
+}
+void omp_unset_nest_lock(omp_nest_lock_t* lock) {
+    pthread_mutex_unlock(&lock_of(lock).nested);
+}
 
 }  // extern "C"
