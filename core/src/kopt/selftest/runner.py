@@ -111,12 +111,16 @@ class _Group:
 
 
 def _groups(cases: Sequence[Case], problems: dict[str, Problem], most: int) -> list[_Group]:
-    """Return the cases by problem, kind and deadline; of those that are not timed ``most`` each."""
-    alike: dict[tuple[str, bool, bool], list[Case]] = {}
+    """Return the cases by problem, kind and deadline; of those that are not timed ``most`` each.
+
+    Those are of one language too: its processes are forked from one that has imported what it takes.
+    """
+    alike: dict[tuple[str, bool, bool, str], list[Case]] = {}
     for case in cases:
-        alike.setdefault((case.problem, case.timed, case.hangs), []).append(case)
+        language = "" if case.timed else _candidate(case).language
+        alike.setdefault((case.problem, case.timed, case.hangs, language), []).append(case)
     groups = []
-    for (name, timed, hangs), found in alike.items():
+    for (name, timed, hangs, _), found in alike.items():
         step = len(found) if timed else most
         for at in range(0, len(found), step):
             groups.append(_Group(problems[name], timed, hangs, tuple(found[at : at + step])))
