@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from kopt.model.problem import (
     TensorInfo,
     WorkloadSignature,
 )
+from kopt.testing.caches import shared_cache
 from kopt_starters import Starters
 
 torch = pytest.importorskip("torch")
@@ -36,6 +38,14 @@ GPU = Device(
     kind="cuda", name="test", architecture="sm_90", units=132, memory_bytes=80 << 30,
     cache_bytes=50 << 20,
 )  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def precompiled_headers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Give the headers of cuda_on_cpu.py a place that all test processes share."""
+    folder = shared_cache(tmp_path_factory.getbasetemp() / "any") / "cuda-on-cpu"
+    folder.mkdir(exist_ok=True)
+    os.environ["CUDA_ON_CPU_PRECOMPILED"] = str(folder)
 
 
 class _Tracer:
