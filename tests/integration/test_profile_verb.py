@@ -119,6 +119,7 @@ def test_a_wrong_kernel_is_not_profiled(kopt: Kopt, measured: dict) -> None:
 def test_what_there_is_to_gain(kopt: Kopt, measured: dict) -> None:
     done = kopt("analyze", ".", "--json", "-o", "backend.torch.compile=false")
     found = json.loads(done.stdout)
+    assert found["precision"] == "reference"
     (row,) = found["workloads"]
     assert row["work"]["compulsory_bytes"] == BYTES
     assert row["work"]["matrix_flops"] == 0
