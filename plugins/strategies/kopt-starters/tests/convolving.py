@@ -31,8 +31,8 @@ def proposed(
     body: str,
     x: Any,
     w: Any,
-    dtype: str,
-    architecture: str,
+    dtype: str = "bfloat16",
+    architecture: str = "sm_90",
 ) -> list[Any]:
     """Return the kernels whose idea has these words for a convolution of x, w and perhaps b."""
     graph = graph_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,11 +43,7 @@ CASES = {
 @pytest.fixture
 def propose(graph_of):
     """Return the kernel that keeps weights on chip for a convolution over such arguments, if any."""
-
-    def proposed(body, x, w, dtype="bfloat16", architecture="sm_90"):
-        return CONVOLVING.proposed(graph_of, "stay on chip", body, x, w, dtype, architecture)
-
-    return proposed
+    return partial(CONVOLVING.proposed, graph_of, "stay on chip")
 
 
 @pytest.mark.parametrize(("body", "dtype"), CONVOLVING.dtypes_of(CASES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,11 +50,7 @@ CASES = {
 @pytest.fixture
 def propose(graph_of):
     """Return the kernel of warpgroups for a convolution over arguments of these shapes, if any."""
-
-    def proposed(body, x, w, dtype="bfloat16", architecture="sm_90"):
-        return CONVOLVING.proposed(graph_of, "warpgroups", body, x, w, dtype, architecture)
-
-    return proposed
+    return partial(CONVOLVING.proposed, graph_of, "warpgroups")
 
 
 @pytest.mark.parametrize(("body", "dtype"), CONVOLVING.dtypes_of(CASES))
