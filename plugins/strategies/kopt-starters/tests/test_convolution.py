@@ -183,6 +183,32 @@ def test_halves_are_exact_for_values_of_any_size(graph_of):
     assert got[..., -1, -1, -1].isfinite().all()
 
 
+@pytest.mark.parametrize("pixels", [16, 256], ids=["images apart", "images in a tile"])
+@pytest.mark.parametrize(
+    ("body", "w"),
+    [
+        ("conv2d(x, w, padding=1, groups=2)", (10, 3, 3, 3)),
+        ("conv_transpose2d(x, w, stride=2, padding=1, groups=2)", (6, 5, 3, 3)),
+    ],
+)
+def test_each_image_and_each_channel_has_a_scale_of_its_own(graph_of, body, w, pixels):
+    """Each of a group too: results are as exact as their own sizes allow."""
+    graph = graph_of(f"def reference(x, w): return F.{body}", x=(3, 6, 12, 13), w=w)
+    x, weight = drawn(((3, 6, 12, 13), w))
+    x = x * 2.0 ** torch.tensor([[-40], [0], [30]]).repeat_interleave(6, 1)[..., None, None]
+    x[:, 3:] *= 2.0**9
+    rows = torch.arange(w[0 if "transpose" not in body else 1]) * 7.0
+    weight = weight * 2.0 ** (
+        rows[:, None, None, None] if "transpose" not in body else rows[:, None, None]
+    )
+    function = eval(f"lambda x, w: F.{body}", {"F": F})
+    found = [each for each in propose(graph) if "float16s" in each.idea]
+    assert found
+    for candidate in found:
+        got = CHECK.interpreted(candidate, x, weight, **small(candidate) | {"PIXELS": pixels})
+        assert_right(got, function, (x, weight))
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("tf32", [True, False])
 def test_what_was_seen_of_the_reference_decides(graph_of, groups, tf32):

@@ -178,6 +178,22 @@ def test_halves_take_rows_and_columns_of_any_size(halved, whole):
 
 
 @WHOLE
+@pytest.mark.parametrize(
+    ("expression", "right"), [("torch.bmm(a, b)", (3, 70, 41)), ("a @ b", (70, 41))]
+)
+def test_rows_of_each_batch_have_scales_of_their_own(proposed, halving, expression, right, whole):
+    a, b = drawn((3, 37, 70), right)
+    a = a * 2.0 ** torch.tensor([-50.0, 0, 40])[:, None, None]
+    if len(right) == 3:
+        b = b * 2.0 ** torch.tensor([20.0, -10, 5])[:, None, None]
+    candidate = stretched(proposed(expression, a.shape, right)[0], whole)
+    assert structure(candidate) == "halves"
+    got = CHECK.interpreted(candidate, a, b, **small(candidate))
+    for mine, exact in zip(got, a.double() @ b.double(), strict=True):
+        CHECK.assert_accurate(mine, exact, 16)
+
+
+@WHOLE
 @pytest.mark.parametrize("operand", [0, 1])
 def test_halves_are_not_taken_for_what_they_would_lose(halved, whole, operand):
     """Beside 2**40 in a row, ones have no bits left; where the other operand has a zero, they count."""
