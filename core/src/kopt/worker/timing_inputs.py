@@ -9,7 +9,8 @@ from kopt.model.problem import Workload
 from kopt.model.reference import InputSet, Reference
 from kopt.model.verification import Status
 
-_MOST_SETS = 8
+_MOST_SETS, _MOST_SETS_ON_GPU = 8, 64
+"""A GPU draws them in no time, and small kernels are what its cache would flatter."""
 _MEMORY_FRACTION = 0.25
 _ROOM = 0.5
 """Part of the memory that the judge's tensors may take at a verification: the reference's intermediate
@@ -42,7 +43,8 @@ class TimingInputs:
         cache = device.cache_bytes if device.kind == "cuda" else min(device.cache_bytes, 64 << 20)
         wanted = max(2, -(-2 * cache // each))
         affordable = int(device.memory_bytes * _MEMORY_FRACTION // (2 * each))
-        return max(1, min(wanted, _MOST_SETS, affordable))
+        most = _MOST_SETS_ON_GPU if device.kind == "cuda" else _MOST_SETS
+        return max(1, min(wanted, most, affordable))
 
     @property
     def large(self) -> bool:

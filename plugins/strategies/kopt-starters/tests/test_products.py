@@ -151,25 +151,32 @@ def test_halves_are_summed_in_pieces_where_depth_is_long(halved):
     assert CHECK.interpreted(candidate, torch.ones(5, 0), torch.ones(0, 7)).sum() == 0
 
 
-WHOLE = pytest.mark.parametrize("whole", [16384, 64], ids=["rows at once", "rows in stretches"])
-"""How much of a row a program may have at once, as its kernel says."""
+LAID = {
+    "rows at once": {},
+    "rows in stretches": {"_WHOLE = 16384": "_WHOLE = 64"},
+    "rows step by step": {"_BRIEF = 512": "_BRIEF = 0", "(2, 512), (1, 1024)": "(4, 16), (2, 64)"},
+}
+"""How rows are laid out, by what is different in the kernel."""
+WAYS = pytest.mark.parametrize("way", LAID)
 
 
-def stretched(candidate, whole):
-    source = candidate.source.replace("_WHOLE = 16384", f"_WHOLE = {whole}")
-    assert whole == 16384 or source != candidate.source
+def stretched(candidate, way):
+    source = candidate.source
+    for given, other in LAID[way].items():
+        assert given in source
+        source = source.replace(given, other)
     return candidate.model_copy(update={"source": source})
 
 
-@WHOLE
-def test_halves_take_rows_and_columns_of_any_size(halved, whole):
+@WAYS
+def test_halves_take_rows_and_columns_of_any_size(halved, way):
     """Each row and each column has a scale of its own; none of zeros, and results may be infinite."""
     shapes = (37, 263), (263, 41)
     a, b = drawn(*shapes)
     a = a * 2.0 ** torch.linspace(-120, 120, 37).round()[:, None]
     b = b * 2.0 ** torch.linspace(-30, 30, 41).round()[None, :]
     a[5], b[:, 7] = 0, 0
-    got = CHECK.interpreted(stretched(halved(*shapes), whole), a, b)
+    got = CHECK.interpreted(stretched(halved(*shapes), way), a, b)
     exact, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     large = exact.abs() > 2.0**128
     assert large.any() and torch.equal(got.isinf(), large)
@@ -177,25 +184,25 @@ def test_halves_take_rows_and_columns_of_any_size(halved, whole):
     assert bool((error <= 2.0**-21 * size[~large] + 2.0**-149).all())
 
 
-@WHOLE
+@WAYS
 @pytest.mark.parametrize(
     ("expression", "right"), [("torch.bmm(a, b)", (3, 70, 41)), ("a @ b", (70, 41))]
 )
-def test_rows_of_each_batch_have_scales_of_their_own(proposed, halving, expression, right, whole):
+def test_rows_of_each_batch_have_scales_of_their_own(proposed, halving, expression, right, way):
     a, b = drawn((3, 37, 70), right)
     a = a * 2.0 ** torch.tensor([-50.0, 0, 40])[:, None, None]
     if len(right) == 3:
         b = b * 2.0 ** torch.tensor([20.0, -10, 5])[:, None, None]
-    candidate = stretched(proposed(expression, a.shape, right)[0], whole)
+    candidate = stretched(proposed(expression, a.shape, right)[0], way)
     assert structure(candidate) == "halves"
     got = CHECK.interpreted(candidate, a, b, **small(candidate))
     for mine, exact in zip(got, a.double() @ b.double(), strict=True):
         CHECK.assert_accurate(mine, exact, 16)
 
 
-@WHOLE
+@WAYS
 @pytest.mark.parametrize("operand", [0, 1])
-def test_halves_are_not_taken_for_what_they_would_lose(halved, whole, operand):
+def test_halves_are_not_taken_for_what_they_would_lose(halved, way, operand):
     """Beside 2**40 in a row, ones have no bits left; where the other operand has a zero, they count."""
     shapes = (37, 263), (263, 41)
     a, b = drawn(*shapes)
@@ -203,7 +210,7 @@ def test_halves_are_not_taken_for_what_they_would_lose(halved, whole, operand):
         b[9], a[:, 9] = 2.0**40, 0
     else:
         a[:, 9], b[9] = 2.0**40, 0
-    got = CHECK.interpreted(stretched(halved(*shapes), whole), a, b)
+    got = CHECK.interpreted(stretched(halved(*shapes), way), a, b)
     CHECK.assert_accurate(got, a.double() @ b.double(), 16)
 
 

@@ -212,9 +212,8 @@ def halved_knobs(sizes: Sizes) -> dict[str, Knob]:
     high, wide = _limited(sizes.rows, 128), _limited(sizes.columns, widest)
     short, programs, warps = sizes.depth <= _SHORT, _programs(sizes), 8
     stages = 4 if short else 3
-    brief = _SHORT < sizes.depth <= 2 * _SHORT  # there is more to begin and to end than between
-    if brief or sizes.tiles(high, wide) <= sizes.units:
-        wide, warps, stages, short = min(wide, 64), 4, 2, brief
+    if _SHORT < sizes.depth <= 2 * _SHORT:  # there is more to begin and to end than between
+        wide, warps, stages, short = min(wide, 64), 4, 2, True
         programs = programs.model_copy(update={"default": programs.choices[-1]})
     return {
         "BLOCK_M": _around(high, high),
