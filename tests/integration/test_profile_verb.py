@@ -55,9 +55,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def kopt(home: Path) -> Kopt:
     """Run the command line there, with a cache of its own."""
-    environment = {**os.environ, "KOPT_CACHE_DIR": str(shared_cache(home)), "COLUMNS": "200"}
+    own = {"KOPT_CACHE_DIR": str(shared_cache(home)), "COLUMNS": "200"}
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **own}
         done = subprocess.run(
             [sys.executable, "-m", "kopt", *arguments], cwd=home, env=environment,
             capture_output=True, text=True, timeout=400, check=False,
@@ -114,6 +115,33 @@ def test_a_wrong_kernel_is_not_profiled(kopt: Kopt, measured: dict) -> None:
     found = json.loads(done.stdout)
     assert found["evaluation"]["status"] == "wrong"
     assert found["profiles"] == []
+
+
+BROKEN = """
+import kopt
+
+class Broken:
+    @kopt.hookimpl
+    def kopt_profile(self, evaluation, device, probe):
+        raise RuntimeError("no counter here")
+"""
+
+
+def test_a_profiler_that_fails_is_an_error_where_it_was_named(
+    kopt: Kopt, measured: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_profiler.py").write_text(BROKEN)
+    about = tmp_path / "broken_profiler-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-profiler\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[kopt.profiler]\nbroken = broken_profiler:Broken\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    options = ("profile", ".", "right.cpp", "--json", "-o", "backend.torch.compile=false")
+    for named, code in (((), 0), (("--profiler", "broken", "--profiler", "static"), 1)):
+        found = json.loads(kopt(*options, *named, code=code).stdout)
+        assert any("no counter here" in reason for reason in found["left_out"])
+        assert "static" in {each["profiler"] for each in found["profiles"]}
+        assert found["evaluation"]["status"] == "correct"
 
 
 def test_what_there_is_to_gain(kopt: Kopt, measured: dict) -> None:

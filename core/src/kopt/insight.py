@@ -40,6 +40,8 @@ class Profiled:
     diagnoses: list[Diagnosis]
     left_out: list[str]
     """Plugins that could not be asked, or failed, and why; the others were asked all the same."""
+    complete: bool = True
+    """Whether no profiler or judge failed that the settings name."""
 
 
 def profile(
@@ -78,7 +80,12 @@ def profile(
         profiles = diagnoser.profiles(evaluation)
         diagnoses = diagnoser.diagnose(evaluation, history)
         left_out += [f"{f.role} {f.plugin!r} failed: {f.error}" for f in hooks.failures]
-        return Profiled(found, opening.signature, evaluation, profiles, diagnoses, left_out)
+        wanted = {("profiler", name) for name in settings.profilers}
+        wanted |= {("judge", name) for name in settings.judges}
+        complete = not any((f.role, f.plugin) in wanted for f in hooks.failures)
+        return Profiled(
+            found, opening.signature, evaluation, profiles, diagnoses, left_out, complete
+        )
 
 
 def _installed(role: str) -> tuple[str, ...]:

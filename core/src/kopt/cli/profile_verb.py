@@ -61,7 +61,8 @@ def profile(
     """Verify and time a kernel, measure how it uses the device, and say what limits it.
 
     `kopt profile show FILE` shows a report that a profiler's tool wrote, on any machine. Without
-    --profiler and --judge all that are installed are asked. Exits 1 where the kernel is not correct.
+    --profiler and --judge all that are installed are asked. Exits 1 where the kernel is not correct,
+    or where a profiler or judge that you named failed.
     """
     if problem == _SHOW and not Path(_SHOW).exists():
         return _show(kernel, everything=everything, as_json=as_json)
@@ -91,7 +92,7 @@ def profile(
         if told := arithmetic(loaded):
             put(told)
         put_profiled(found, everything=everything)
-    return 0 if found.evaluation.status is Status.CORRECT else 1
+    return 0 if found.evaluation.status is Status.CORRECT and found.complete else 1
 
 
 def _as_json(problem: Problem, found: Profiled) -> dict[str, object]:
