@@ -35,8 +35,8 @@ def sets(kind: Any, each_mb: float, *, memory_mb: int = 80_000, cache_mb: int = 
     [
         ("cuda", 500, 2),  # one after the other, however large
         ("cuda", 40, 3),
-        ("cuda", 2, 50),  # twice the cache, for kernels of microseconds too
-        ("cuda", 0.01, 64),
+        ("cuda", 7, 15),  # for kernels of microseconds too
+        ("cuda", 0.01, 16),
         ("cpu", 40, 3),
         ("cpu", 2, 8),  # where drawing takes long
     ],
@@ -47,7 +47,7 @@ def test_sets_outgrow_the_cache_twice(kind, each_mb, wanted):
 
 def test_a_server_cache_that_others_share_counts_in_part():
     assert sets("cpu", 40, cache_mb=500) == 4
-    assert sets("cuda", 40, cache_mb=500) == 25
+    assert sets("cuda", 80, cache_mb=500) == 13
 
 
 def test_sets_take_no_more_than_memory_allows():

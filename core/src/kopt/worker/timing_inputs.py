@@ -9,8 +9,8 @@ from kopt.model.problem import Workload
 from kopt.model.reference import InputSet, Reference
 from kopt.model.verification import Status
 
-_MOST_SETS, _MOST_SETS_ON_GPU = 8, 64
-"""A GPU draws them in no time, and small kernels are what its cache would flatter."""
+_MOST_SETS, _MOST_SETS_ON_GPU = 8, 16
+"""Each set costs time at an opening and at every measurement, more of it on a CPU."""
 _MEMORY_FRACTION = 0.25
 _ROOM = 0.5
 """Part of the memory that the judge's tensors may take at a verification: the reference's intermediate
