@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 PROTOCOLS: tuple[ModuleType, ...] = (kernelbench, kernelagent, robust_kbench, autokernel)
 NO_CHECKER = "KernelBench, batch scripts (no static checker)"
+OF_THE_CLOCK = {"slow-with-patched-statistics"}
+"""Honest for kopt, whose clock is elsewhere; in a harness's own process it breaks the harness."""
 
 
 class Comparison:
@@ -71,6 +73,8 @@ class Comparison:
         )  # fmt: skip
         if job.language not in protocol.LANGUAGES:
             verdict = Verdict("does not apply", f"it takes no kernels in {job.language}")
+        elif case.name in OF_THE_CLOCK:
+            verdict = Verdict("does not apply", "it changes what the harness computes with")
         elif reference.outcome != "accepted":
             verdict = Verdict("does not apply", f"it rejects the reference: {reference.detail}")
         else:
