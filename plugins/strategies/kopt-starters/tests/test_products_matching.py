@@ -88,6 +88,26 @@ def test_parts_suit_the_way_in_which_the_right_operand_lies(graph):
 
 
 @pytest.mark.parametrize(
+    ("rows", "depth", "columns", "wide"),
+    [
+        (4096, 4096, 4096, 128),
+        (
+            2003,
+            4099,
+            1009,
+            128,
+        ),  # 128 tiles for 132 multiprocessors: as many of half the width are slower
+        (1537, 2051, 1023, 128),
+        (4096, 200, 4096, 64),  # where beginning and ending take longer than what is between
+    ],
+)
+def test_tiles_of_halves_are_wide_however_few_there_are(graph, rows, depth, columns, wide):
+    kernels = Products().propose(graph("a @ b", (rows, depth), (depth, columns)), CHECK.TARGET)
+    halves = next(each for each in kernels if each.idea.endswith(HALVED))
+    assert halves.knobs["BLOCK_N"].default == wide
+
+
+@pytest.mark.parametrize(
     ("expression", "shapes"),
     [
         ("a + b", ((8, 8), (8, 8))),
