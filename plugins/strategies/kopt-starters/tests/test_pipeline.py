@@ -234,6 +234,41 @@ def entry(x, *, _helper=_helper):
     assert "# SIZE stays" in changed
 
 
+def test_classes_of_a_module_are_prefixed_and_what_they_define_is_not():
+    source = """
+SIZE = 3
+
+def area(x):
+    return x * x
+
+def one():
+    return 1
+
+class _Base:
+    pass
+
+class _Box(_Base):
+    SIZE = 4
+    twice = 2 * SIZE + one()
+
+    def __init__(self, x=3):
+        self.x = x
+
+    def area(self):
+        return area(self.x) + self.SIZE + SIZE + _Box.twice
+
+def entry():
+    return _Box().area(), isinstance(_Box(1), _Base)
+"""
+    before, after = {}, {}
+    exec(source, before)
+    exec(prefixed(source, "p1_"), after)
+    assert after["p1_entry"]() == before["entry"]() == (9 + 4 + 3 + 9, True)
+    assert {n for n in after if n != "__builtins__"} == {
+        f"p1_{n}" for n in ("SIZE", "area", "one", "_Base", "_Box", "entry")
+    }
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_it_compiles_within_limits(graph_of, dtype):
     shapes = {"x": (64, 32, 64, 64), "w": (64, 32, 3, 3), "b": (64,), "g": (64,), "h": (64,)}

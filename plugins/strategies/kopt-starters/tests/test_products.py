@@ -42,7 +42,7 @@ def proposed(graph_of):
 def structure(candidate) -> str:
     """Return the word by which a candidate's kernel is told."""
     kernels = {
-        "_past[": "halves strips", "def _halved(": "halves", "_parts[": "split", "_strips[": "vector", "_passing[": "strips", "tl.make_tensor_descriptor": "descriptors",
+        "_Launch(_past,": "halves strips", "_Launch(_walk,": "halves", "_parts[": "split", "_strips[": "vector", "_passing[": "strips", "tl.make_tensor_descriptor": "descriptors",
         "_walk[": "persistent", "_tiles[": "tiles", "_scaled[": "diagonal",
     }  # fmt: skip
     return next(name for text, name in kernels.items() if text in candidate.source)

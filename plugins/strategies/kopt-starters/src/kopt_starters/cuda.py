@@ -76,6 +76,27 @@ def launch(
     ]
 
 
-def scratch(name: str, extent: str) -> list[str]:
-    """Return a buffer of ``extent`` floats as lines of a header."""
-    return [f"[scratch.{name}]", f"shape = {json.dumps([extent])}", 'dtype = "float32"']
+def scratch(name: str, extent: str, *, dtype: str = "float32", zeroed: bool = False) -> list[str]:
+    """Return a buffer of ``extent`` elements as lines of a header."""
+    lines = [f"[scratch.{name}]", f"shape = {json.dumps([extent])}", f'dtype = "{dtype}"']
+    return [*lines, "zeroed = true"] if zeroed else lines
+
+
+def group_product(dtype: str, columns: int) -> str:
+    """Return the statement by which a warpgroup multiplies 64 rows and so many columns.
+
+    It adds to ``c`` if ``added`` is not 0, over 32 bytes of the depth of what ``a`` and ``b``
+    describe: PTX ISA, ``wgmma.mma_async``.
+    """
+    count, size = columns // 2, ELEMENTS[dtype].size
+    kind = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}[dtype]
+    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k{32 // size}.f32.{kind}.{kind}"
+    layout = ", 0, 0" if size == 2 else ""
+    named = ", ".join(f"%{n}" for n in range(count))
+    sums = ", ".join(f'"+f"(c[{n}])' for n in range(count))
+    return (
+        f'    asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 2}, 0;\\n"\n'
+        f'                 "{name} "\n'
+        f'                 "{{{named}}}, %{count}, %{count + 1}, p, 1, 1{layout};\\n}}"\n'
+        f'                 : {sums}\n                 : "l"(a), "l"(b), "r"(added));'
+    )

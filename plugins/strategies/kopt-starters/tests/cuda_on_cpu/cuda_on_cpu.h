@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -50,10 +51,18 @@ struct Meeting {
     unsigned wanted = 0, come = 0;
     unsigned long long held = 0;
 };
+// Dynamic shared memory begins where swizzled operands may, in each block of a cluster alike.
+template <class T> struct Aligned {
+    using value_type = T;
+    static constexpr std::align_val_t START{1024};
+    T *allocate(size_t count) { return static_cast<T *>(operator new(count * sizeof(T), START)); }
+    void deallocate(T *from, size_t) { operator delete(from, START); }
+    bool operator==(const Aligned &) const = default;
+};
 struct Block {
     uint3 at;
     Meeting everyone;
-    std::vector<char> shared;
+    std::vector<char, Aligned<char>> shared;
 };
 struct Thread {
     ucontext_t context;
@@ -164,7 +173,8 @@ inline void launch(dim3 across, dim3 each, dim3 together, size_t shared,
                     const unsigned across = n % together.x, down = n / together.x % together.y;
                     const uint3 at = {x + across, y + down, z + n / together.x / together.y};
                     // Garbage, as on a device.
-                    cluster.push_back({at, {}, std::vector<char>(shared + 16, char(0xFF))});
+                    cluster.push_back({at, {}, {}});
+                    cluster.back().shared.assign(shared + 16, char(0xFF));
                 }
                 run_cluster(kernel);
             }

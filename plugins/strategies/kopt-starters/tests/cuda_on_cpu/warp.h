@@ -91,7 +91,7 @@ inline float power_of_two(float x) {
 
 namespace kopt_on_cpu {
 struct Phases {  // an mbarrier
-    int16_t missing;
+    int8_t wanted, missing;
     uint16_t over;
     int32_t bytes;
 };
@@ -109,14 +109,17 @@ inline void count(unsigned long long *barrier, int arrived, int bytes) {
     auto &phases = *reinterpret_cast<Phases *>(barrier);
     ++moves;
     phases.missing -= arrived, phases.bytes += bytes;
-    if (phases.missing == 0 && phases.bytes == 0) phases.missing = 1, ++phases.over;
+    if (phases.missing == 0 && phases.bytes == 0) phases.missing = phases.wanted, ++phases.over;
 }
 }  // namespace kopt_on_cpu
 
-// mbarrier.init, .arrive.expect_tx and .try_wait.parity, for one arrival a phase.
-inline void begin_phases(unsigned long long *barrier) {
-    *reinterpret_cast<kopt_on_cpu::Phases *>(barrier) = {1, 0, 0};
+// mbarrier.init, .arrive.expect_tx and .try_wait.parity.
+inline void begin_barrier(unsigned long long *barrier, int arrivals) {
+    const auto wanted = static_cast<int8_t>(arrivals);
+    *reinterpret_cast<kopt_on_cpu::Phases *>(barrier) = {wanted, wanted, 0, 0};
 }
+inline void begin_phases(unsigned long long *barrier) { begin_barrier(barrier, 1); }
+inline void show_barriers() {}
 inline void arm(unsigned long long *barrier, int bytes) { kopt_on_cpu::count(barrier, 1, bytes); }
 inline void await(unsigned long long *barrier, int parity) {
     while (reinterpret_cast<kopt_on_cpu::Phases *>(barrier)->over % 2 == parity) kopt_on_cpu::pause();
@@ -130,3 +133,22 @@ inline void send(float *to, float value, int block, unsigned long long *barrier)
 // barrier.cluster: all threads of all blocks of the cluster.
 inline void arrive() {}
 inline void wait_for_cluster() { kopt_on_cpu::meet(kopt_on_cpu::all_blocks); }
+inline void meet_cluster() { kopt_on_cpu::meet(kopt_on_cpu::all_blocks); }
+inline void arrive_at(unsigned long long *barrier, int block) {
+    kopt_on_cpu::count(kopt_on_cpu::in_block(barrier, block), 1, 0);
+}
+// cp.async.bulk to several blocks: there at once, though nobody may rely on that before its barrier.
+inline void copy_to(void *to, const void *from, int bytes, unsigned long long *barrier, int blocks) {
+    using namespace kopt_on_cpu;
+    const auto places = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes;
+    if (places % 16) {
+        std::fprintf(stderr, "a bulk copy of %d bytes is not aligned\n", bytes);
+        std::abort();
+    }
+    for (unsigned block = 0; block < cluster.size(); ++block) {
+        if (!(blocks >> block & 1)) continue;
+        in_block(static_cast<char *>(to) + bytes - 1, block);
+        std::memcpy(in_block(static_cast<char *>(to), block), from, bytes);
+        count(in_block(barrier, block), 0, -bytes);
+    }
+}

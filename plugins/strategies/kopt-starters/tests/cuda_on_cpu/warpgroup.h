@@ -41,11 +41,50 @@ void multiply_group(float (&c)[COUNT], const T *left, uint32_t left_apart, const
     }
 }
 
+// The same of rows of 128 bytes of which eight, from a multiple of 1024 on, have their pieces of 16
+// bytes exchanged: c in row r lies at c ^ r % 8. An operand may begin within its first row.
+template <int COUNT>
+void multiply_rows(float (&c)[COUNT], const char *slots, int left, int right, int added) {
+    using namespace kopt_on_cpu;
+    const int thread = running->number % 128;
+    const auto of = [](const char *first, int line, int k) {
+        auto at = reinterpret_cast<uintptr_t>(first) + line * 128 + k * sizeof(__half);
+        at ^= (at >> 7 & 7) << 4;
+        return wide(*reinterpret_cast<const __half *>(at));
+    };
+    for (int at = 0; at < COUNT; ++at) {
+        const int row = thread / 32 * 16 + thread % 32 / 4 + at % 4 / 2 * 8;
+        const int column = at / 4 * 8 + thread % 4 * 2 + at % 2;
+        float sum = 0;
+        for (int k = 0; k < 16; ++k) sum += of(slots + left, row, k) * of(slots + right, column, k);
+        c[at] = added ? c[at] + sum : sum;
+    }
+}
+
+// bar.sync and bar.arrive, by which two groups of 128 threads take turns: each one's has a barrier.
+namespace kopt_on_cpu {
+inline Meeting turns[32][2];
+}  // namespace kopt_on_cpu
+inline kopt_on_cpu::Meeting &turn_of(int group) {
+    using namespace kopt_on_cpu;
+    auto &meeting = turns[running->home - cluster.data()][group];
+    meeting.wanted = 256;
+    return meeting;
+}
+inline void await_turn(int group) { kopt_on_cpu::meet(turn_of(group)); }
+inline void pass_turn(int group) {
+    auto &meeting = turn_of(1 - group);
+    ++kopt_on_cpu::moves;
+    if (++meeting.come == meeting.wanted) meeting.come = 0, ++meeting.held;
+}
+
 template <int COUNT> void hold(float (&)[COUNT]) {}
 inline void begin_products() {}
 inline void commit_products() {}
 inline void await_products() {}
 inline void show_to_products() {}
+inline void give_registers() {}
+inline void take_registers() {}
 
 // For descriptors of operands, which nobody reads here.
 inline uint64_t __cvta_generic_to_shared(const void *of) { return reinterpret_cast<uint64_t>(of); }
@@ -55,3 +94,6 @@ inline uint32_t __float_as_uint(float value) {
     std::memcpy(&bits, &value, 4);
     return bits;
 }
+
+// max.NaN.f32
+inline float larger(float a, float b) { return a != a ? a : b != b ? b : std::max(a, b); }

@@ -102,7 +102,8 @@ def write(
     if any(_KINDS[name] == "product" for name in parts):
         written = [_text("pixels"), *written]
     if "last" in parts:
-        written = [text("halves.py.txt").strip(), *written]
+        shared = [text(f"{name}.py.txt").strip() for name in ("halves", "launches")]
+        written = [*shared, *written, _text("last_launch")]
     top = f'{_header(knobs)}\n"""{idea}."""\n\n{imports}'
     source = "\n\n\n".join([top, *helpers, *written, "\n".join(entry)])
     return parse_kernel(f"{source}\n", "triton", strategy="starters", idea=idea)

@@ -14,7 +14,7 @@ from kopt_starters.families.pointwise import Pointwise
 from kopt_starters.families.pointwise_cpu import PointwiseCpu
 from kopt_starters.families.pooling import Pooling
 from kopt_starters.families.pooling_cpu import PoolingCpu
-from kopt_starters.families.products import Products
+from kopt_starters.families.products import Products, ProductsInHalves
 from kopt_starters.families.reductions import Reductions
 from kopt_starters.families.reductions_cpu import ReductionsCpu
 from kopt_starters.families.reductions_cuda import ReductionsCuda
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _WHOLE: tuple[Family, ...] = (
     Pointwise(),
     PointwiseCpu(),
+    ProductsInHalves(),
     Products(),
     Reductions(),
     ReductionsCpu(),

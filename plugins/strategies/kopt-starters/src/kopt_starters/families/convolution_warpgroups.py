@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kopt.model.expressions import evaluate
 from kopt_starters.convolution.rendering import identifier
-from kopt_starters.cuda import ELEMENTS, launch
+from kopt_starters.cuda import ELEMENTS, group_product, launch
 from kopt_starters.families import convolution_places as places
 from kopt_starters.families.filling import filled_cuda
 from kopt_starters.gpu import nearest
@@ -109,25 +109,11 @@ def warpgroups_kernel(graph: Graph, task: Convolution, device: Device) -> Candid
 def _products(task: Convolution, plan: _Plan, pixels: Sequence[int]) -> str:
     """Return the instruction, for each number of pixels where those are its columns."""
     if not plan.down:
-        return _product(task, plan.rows)
-    parts = [f"#if PIXELS == {each}\n{_product(task, each)}\n#endif" for each in pixels]
+        return group_product(task.x.dtype, plan.rows)
+    parts = [
+        f"#if PIXELS == {each}\n{group_product(task.x.dtype, each)}\n#endif" for each in pixels
+    ]
     return "\n".join(parts)
-
-
-def _product(task: Convolution, columns: int) -> str:
-    """Return the instruction for 64 rows and so many columns."""
-    count = columns // 2
-    kind = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}[task.x.dtype]
-    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k{32 // task.itemsize}.f32.{kind}.{kind}"
-    layout = ", 0, 0" if task.itemsize == 2 else ""
-    named = ", ".join(f"%{n}" for n in range(count))
-    sums = ", ".join(f'"+f"(c[{n}])' for n in range(count))
-    return (
-        f'    asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 2}, 0;\\n"\n'
-        f'                 "{name} "\n'
-        f'                 "{{{named}}}, %{count}, %{count + 1}, p, 1, 1{layout};\\n}}"\n'
-        f'                 : {sums}\n                 : "l"(a), "l"(b), "r"(added));'
-    )
 
 
 def _staged(rows: int) -> int:

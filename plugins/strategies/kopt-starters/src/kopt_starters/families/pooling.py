@@ -1,4 +1,4 @@
-"""Maximum and average pooling over one, two or three trailing dimensions, in Triton."""
+"""Maximum and average pooling over one, two or three trailing dimensions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kopt_starters import rendering
 from kopt_starters.families.filling import FLOATS, filled, powers
+from kopt_starters.families.pooling_cuda import bands_kernel
 from kopt_starters.gpu import nearest
 from kopt_starters.graph import Value
 
@@ -73,9 +74,12 @@ class Pooling:
 
     def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
         """Return kernels for a pooling; empty for any other graph."""
-        pool = recognised(graph) if target.language == "triton" else None
+        pool = recognised(graph) if target.language in ("triton", "cuda") else None
         if pool is None:
             return []
+        if target.language == "cuda":
+            bands = bands_kernel(graph, pool, target.device)
+            return [] if bands is None else [bands]
         kinds = [
             _anywhere(graph, pool),
             _packed(graph, pool),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kopt_starters.hardware import copies_tiles
 from kopt_starters.products.diagonal import diagonal_of, scaling
+from kopt_starters.products.halves_cuda import halves_kernel
 from kopt_starters.products.knobs import (
     DEEPEST_STRIP,
     Sizes,
@@ -42,6 +43,21 @@ _LONGEST_STRIDE = 1 << 22
 
 Written: TypeAlias = "tuple[Product, str, dict[str, Knob], str]"
 """What is written: a product, a template's name, knobs, and the idea in words."""
+
+
+class ProductsInHalves:
+    """The kernel in CUDA C++ of a float32 product in float16s, which is Hopper's."""
+
+    name = "products-halves"
+
+    def propose(self, graph: Graph, target: Target) -> Iterable[Candidate]:
+        """Return the kernel for a large product, with a bias at most; empty for any other graph."""
+        product = product_of(graph) if target.language == "cuda" else None
+        if product is None or not _computable(product):
+            return []
+        product = _upright(product)
+        kernel = halves_kernel(graph, product, Sizes.of(product, target.device))
+        return [] if kernel is None else [kernel]
 
 
 class Products:

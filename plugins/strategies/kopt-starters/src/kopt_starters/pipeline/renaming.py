@@ -76,18 +76,41 @@ class _Finder(ast.NodeVisitor):
                 if word[0].decode() in used:
                     self._change(start + place.start() + word.start(), word[0].decode())
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def _rename(self, node: ast.FunctionDef | ast.ClassDef) -> None:
         if node.name in self._visible:
             start = self._at(node.lineno, node.col_offset)
-            found = re.compile(rb"def\s+").match(self._text, start)
+            found = re.compile(rb"(def|class)\s+").match(self._text, start)
             assert found is not None
             self._change(found.end(), node.name)
-        for outside in [*node.decorator_list, *_signature(node.args)]:
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """A class's own names hide the module's where it is defined, but not within its methods."""
+        self._rename(node)
+        for outside in [*node.decorator_list, *node.bases, *node.keywords]:
             self.visit(outside)
+        everything = self._visible
+        hiding = everything - top_level(ast.Module(node.body, []))
+        for each in node.body:
+            self._visible = hiding
+            if isinstance(each, ast.FunctionDef):
+                self._signature(each)
+                self._visible = everything
+                self._within(each.args, each.body)
+            else:
+                self.visit(each)
+        self._visible = everything
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._rename(node)
+        self._signature(node)
         self._within(node.args, node.body)
 
+    def _signature(self, node: ast.FunctionDef) -> None:
+        for outside in [*node.decorator_list, *_outside(node.args)]:
+            self.visit(outside)
+
     def visit_Lambda(self, node: ast.Lambda) -> None:
-        for outside in _signature(node.args):
+        for outside in _outside(node.args):
             self.visit(outside)
         self._within(node.args, [node.body])
 
@@ -107,7 +130,7 @@ def _parameters(arguments: ast.arguments) -> Iterator[ast.arg]:
     yield from (each for each in (arguments.vararg, arguments.kwarg) if each)
 
 
-def _signature(arguments: ast.arguments) -> Iterator[ast.expr]:
+def _outside(arguments: ast.arguments) -> Iterator[ast.expr]:
     """Yield what a signature evaluates outside: annotations and defaults."""
     yield from (each.annotation for each in _parameters(arguments) if each.annotation)
     yield from (each for each in (*arguments.defaults, *arguments.kw_defaults) if each)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SHARED = ("shared", "summed", "halved")
 """Parts that several kernels have."""
-_TAKEN = {ENTRY, "torch", "triton", "tl", "_launch"}
+_TAKEN = {ENTRY, "functools", "torch", "triton", "tl", "_launch"}
 
 
 def written(
@@ -34,7 +34,7 @@ def written(
     places = _places(product) | _descriptors(product) | _batches(product)
     places["deepest"] = str(DEEPEST_STRIP)
     places["walk"] = _part("product_walk.py.txt", {})
-    places["halves"] = _part("halves.py.txt", {})
+    places |= {name: _part(f"{name}.py.txt", {}) for name in ("halves", "launches")}
     shared = {name: _part(f"product_{name}.py.txt", places) for name in _SHARED}
     source = template(f"product_{kind}.py.txt").substitute(
         places,
