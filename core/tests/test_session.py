@@ -20,6 +20,7 @@ from kopt.model.diagnosis import Profile, metrics_of
 from kopt.model.evaluation import Evaluation
 from kopt.model.history import History
 from kopt.model.run import Run, RunConfig
+from kopt.reporter import Silent
 from kopt.runs.events import Diagnosed
 from kopt.runs.journal import read_journal
 from kopt.runs.store import RunFolder
@@ -201,6 +202,14 @@ def test_why_nothing_was_confirmed_is_in_the_reason(tmp_path):
     assert "; the fastest 3 were not confirmed: wrong: " in found.reason
     held = run(tmp_path, Device({1: (2.0, 0.0), 2: (0.9, 0.9)}))
     assert "not confirmed" not in held.reason, "one of them was"
+
+
+def test_whoever_watches_is_told_of_each_that_did_not_hold(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(Silent, "unconfirmed", lambda _, each: told.append(each.status))
+    found = run(tmp_path, Device({1: (2.0, 0.0), 2: (1.5, 1.5)}))
+    assert found.status == "improved"
+    assert told == ["wrong"]
 
 
 def test_a_policy_learns_how_near_a_copy_is_and_may_end_before_anything_is_evaluated(tmp_path):

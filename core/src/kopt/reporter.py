@@ -62,6 +62,10 @@ class Reporter(Protocol):
         """The winner is evaluated again."""
         ...
 
+    def unconfirmed(self, evaluation: Evaluation) -> None:
+        """It did not hold; the next best may."""
+        ...
+
     def finished(self, run: Run) -> None:
         """The run has ended."""
         ...
@@ -95,6 +99,9 @@ class Silent:
         """Say nothing."""
 
     def confirming(self, candidate: Candidate) -> None:
+        """Say nothing."""
+
+    def unconfirmed(self, evaluation: Evaluation) -> None:
         """Say nothing."""
 
     def finished(self, run: Run) -> None:

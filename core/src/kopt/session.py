@@ -276,6 +276,7 @@ class Session:
                     return confirmed, ""
                 first = first or confirmed
             else:
+                self._reporter.unconfirmed(confirmed)
                 failed.append(confirmed)
         return first, "" if first or not failed else _unconfirmed(failed)
 

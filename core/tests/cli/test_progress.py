@@ -33,6 +33,7 @@ def test_one_line_per_event_and_nothing_on_stdout(
         reporter.evaluated(good, good)
         reporter.evaluated(bad, good)
         reporter.confirming(good.candidate)
+        reporter.unconfirmed(bad)
         reporter.finished(run_of("improved", 2.0))
     out, err = capsys.readouterr()
     assert out == ""
@@ -42,7 +43,9 @@ def test_one_line_per_event_and_nothing_on_stdout(
         f"#8   {good.id[:8]} correct 0.5000 ms  2.000x (1.980 to 2.020) * s: wide [loads]"
     )
     assert events[2] == f"#9   {bad.id[:8]} compile-error s: b | kernel.cpp:3: error"
-    assert events[4:] == ["improved: why"]
+    assert events[4:] == [
+        f"not confirmed: {bad.id[:8]} compile-error | kernel.cpp:3: error", "improved: why",
+    ]  # fmt: skip
 
 
 PROGRAM = """

@@ -147,6 +147,11 @@ class ProgressReporter:
         self.step(f"confirming {candidate.id[:8]} in a fresh process with new seeds")
         self._show("confirming")
 
+    def unconfirmed(self, evaluation: Evaluation) -> None:
+        """Say what was the matter there."""
+        said = f" | {escape(_gist(evaluation.detail))}" if evaluation.detail else ""
+        self.step(f"not confirmed: {evaluation.id[:8]} [red]{evaluation.status}[/]{said}")
+
     def finished(self, run: Run) -> None:
         """Say how it ended."""
         self._stop_bar()
