@@ -13,7 +13,7 @@ from kopt_starters.families import convolution_places as places
 from kopt_starters.families.filling import filled_cuda
 from kopt_starters.gpu import nearest
 from kopt_starters.hardware import has_warpgroup_products, shared_bytes
-from kopt_starters.rendering import header, template
+from kopt_starters.rendering import header, part, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,6 +88,7 @@ def warpgroups_kernel(graph: Graph, task: Convolution, device: Device) -> Candid
     given = {
         "header": _header(task, plan, knobs, device.units),
         "include": element.include,
+        "wgmma": part("wgmma.cu"),
         "rows": str(plan.rows),
         "columns": "PIXELS" if plan.down else "BLOCK_N",
         "products": _products(task, plan, [int(each) for each in knobs["PIXELS"].choices]),

@@ -22,7 +22,8 @@ constexpr int LINE = 128;    // bytes of a row of it: its numbers' large halves,
 constexpr int ATOM = 1024;   // bytes of eight rows, which begin at multiples of it
 // Bytes that are fetched: rows, and what undoes the scale of each.
 constexpr int LEFT = (LINE + 4) * HIGH, RIGHT = (LINE + 4) * BLOCK_N;
-constexpr int LEFT_SLOT = (LEFT + ATOM - 1) / ATOM * ATOM, RIGHT_SLOT = (RIGHT + ATOM - 1) / ATOM * ATOM;
+constexpr int LEFT_SLOT = (LEFT + ATOM - 1) / ATOM * ATOM;
+constexpr int RIGHT_SLOT = (RIGHT + ATOM - 1) / ATOM * ATOM;
 constexpr int SLOT = LEFT_SLOT + RIGHT_SLOT;
 constexpr int SUMS = BLOCK_N / 2;    // that a thread has of a product of 64 rows
 constexpr int BARRIERS = 128;        // bytes, before the slots
@@ -34,8 +35,8 @@ __device__ __forceinline__ unsigned address_of(const void *shared) {
     return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
-// What wgmma is told about an operand: where it begins, that eight rows are 1024 bytes, and that the
-// sixteenths of those are exchanged: 16 bytes at c in row r lie at c ^ r % 8.
+// What wgmma is told about an operand: where it begins, that eight rows are 1024 bytes, and that their
+// pieces of 16 bytes are exchanged: c in row r lies at c ^ r % 8.
 __device__ __forceinline__ uint64_t described(const char *slots, int offset) {
     return (uint64_t(1 << 30 | ATOM >> 4) << 32) + (1 << 16 | address_of(slots) >> 4) + (offset >> 4);
 }
@@ -48,23 +49,7 @@ __device__ __forceinline__ void multiply_rows(float (&c)[SUMS], const char *slot
 $products
 }
 
-__device__ __forceinline__ void begin_products() {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void commit_products() {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void await_products() {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
-
-// Sums are not moved over this: products are written to them without the compiler seeing when.
-__device__ __forceinline__ void hold(float (&c)[SUMS]) {
-#pragma unroll
-    for (int i = 0; i < SUMS; ++i) asm volatile("" : "+f"(c[i])::"memory");
-}
+$wgmma
 
 // A barrier in shared memory: a phase is over when so many have arrived, and as many bytes have come
 // as it was armed with.
@@ -149,7 +134,8 @@ __device__ __forceinline__ void lay_out(float *staged, const Element *from, char
     const bool along = depth_stride == 1;
     const int outer = threadIdx.x / 64, inner = threadIdx.x % 64;
     const int left = inner < (along ? depth : rows) ? (along ? rows : depth) - outer : 0;
-    const Element *next = from + (along ? outer * row_stride + inner : inner * row_stride + outer * depth_stride);
+    const Element *next =
+        from + (along ? outer * row_stride + inner : inner * row_stride + outer * depth_stride);
     const long long step = 4 * (along ? row_stride : depth_stride);
     float *const at = staged + (along ? outer * (BLOCK + 1) + inner : inner * (BLOCK + 1) + outer);
     const int hop = along ? 4 * (BLOCK + 1) : 4;
@@ -212,7 +198,8 @@ lay(const Element *__restrict__ a, const Element *__restrict__ b, uint4 *__restr
     const int at = of_left ? blockIdx.x : blockIdx.x - first, count = of_left ? down : across;
     // Blocks beside each other are so in memory as well.
     const bool along = (of_left ? a_depth : b_depth) == 1;
-    const int part = along ? at / blocks % count : at % count, k = (along ? at % blocks : at / count % blocks);
+    const int part = along ? at / blocks % count : at % count;
+    const int k = along ? at % blocks : at / count % blocks;
     const long long z = at / (blocks * count);
     const int row = part * ROWS, depth = K - k * BLOCK;
     if (of_left) {
@@ -308,8 +295,8 @@ __device__ __forceinline__ void sum_up(float (&sums)[SUMS], char *slots, unsigne
 
 // Two blocks of a cluster have tiles above each other: each fetches half of the columns for both.
 extern "C" __global__ void __launch_bounds__(384, 1)
-multiply_tiles(const uint4 *__restrict__ left, const uint4 *__restrict__ right, const int *__restrict__ hard,
-         $parameters) {
+multiply_tiles(const uint4 *__restrict__ left, const uint4 *__restrict__ right,
+               const int *__restrict__ hard, $parameters) {
     extern __shared__ __align__(128) unsigned char memory[];
     if (*hard) return;
     unsigned long long *const full = reinterpret_cast<unsigned long long *>(memory), *empty = full + SLOTS;

@@ -47,6 +47,7 @@ def halves_kernel(graph: Graph, product: Product, sizes: Sizes) -> Candidate | N
         header=_header(product, sizes, knobs),
         aligned=tiles.flag(_aligned(product)),
         products="\n".join(groups),
+        wgmma=rendering.part("wgmma.cu"),
         room=str(shared_bytes(sizes.device)),
         a_batch=tiles.batch(product, "a"),
         b_batch=tiles.batch(product, "b"),
