@@ -96,4 +96,4 @@ inline uint32_t __float_as_uint(float value) {
 }
 
 // max.NaN.f32
-inline float larger(float a, float b) { return a != a ? a : b != b ? b : std::max(a, b); }
+inline float larger_or_nan(float a, float b) { return a != a ? a : b != b ? b : std::max(a, b); }

@@ -13,7 +13,7 @@ constexpr int SPAN = (ROWS - 1) * SH + (KH - 1) * DH + 1;  // rows that a band n
 constexpr int REACH = (KW - 1) * DW + 1;
 
 // NaN where one of them is.
-__device__ __forceinline__ float larger(float a, float b) {
+__device__ __forceinline__ float larger_or_nan(float a, float b) {
     float found;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(a), "f"(b));
     return found;
@@ -21,7 +21,7 @@ __device__ __forceinline__ float larger(float a, float b) {
 
 __device__ __forceinline__ float wide(Element value) { return $wide; }
 __device__ __forceinline__ float nothing() { return MAXIMUM ? -INFINITY : 0.0f; }
-__device__ __forceinline__ float joined(float a, float b) { return MAXIMUM ? larger(a, b) : a + b; }
+__device__ __forceinline__ float joined(float a, float b) { return MAXIMUM ? larger_or_nan(a, b) : a + b; }
 
 // How many positions of a window count in a mean.
 __device__ __forceinline__ int counted(int first, int window, int padding, int size) {
