@@ -61,9 +61,9 @@ def halves_kernel(graph: Graph, product: Product, sizes: Sizes) -> Candidate | N
 
 def _knobs(sizes: Sizes) -> dict[str, Knob]:
     def cost(width: int) -> int:
-        """Return about how long it takes: how often all multiprocessors have a tile, and its columns."""
-        tiles = 2 * sizes.batches * -(-sizes.rows // _PAIR) * -(-sizes.columns // width)
-        return -(-tiles // sizes.units) * (width + 16)
+        """Return about how long it takes: how often each multiprocessor has a tile, and its columns."""
+        count = 2 * sizes.batches * -(-sizes.rows // _PAIR) * -(-sizes.columns // width)
+        return -(-count // sizes.units) * (width + 16)
 
     return {"BLOCK_N": nearest(min(_WIDTHS, key=cost), _WIDTHS), "GROUP": nearest(4, [2, 4, 8])}
 
