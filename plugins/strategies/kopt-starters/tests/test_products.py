@@ -16,6 +16,7 @@ import torch
 from kopt.model.device import Target
 from kopt_starters.families import products
 from kopt_starters.families.products import Products
+from kopt_triton.interpreter import interpreting
 
 F = torch.nn.functional
 CHECK = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("checking.py"))))
@@ -248,6 +249,26 @@ def test_halves_take_infinities(halved, operand, depth):
     assert infinite.sum() == 2 * (41 if operand == 0 else 37)
     assert torch.equal(got[infinite].double(), expected[infinite])
     CHECK.assert_accurate(got[~infinite], expected[~infinite], 16)
+
+
+@pytest.mark.parametrize(("small_ones", "hard"), [(1, False), (3, True)])
+def test_one_small_number_of_a_short_stretch_is_chance(halved, small_ones, hard):
+    """Rows are looked at in stretches of 256: of 1283 numbers, the last one has three."""
+    shapes = (37, 1283), (1283, 41)
+    candidate, arguments = halved(*shapes), drawn(*shapes)
+    arguments[1][1283 - small_ones :, 5] = 1e-9
+    function = CHECK.entry_of(candidate)
+    lay_out, found = function.__globals__["_operands"], []
+
+    def noting(*given):
+        found.append(lay_out(*given))
+        return found[-1]
+
+    function.__globals__["_operands"] = noting
+    with interpreting(), torch.no_grad():
+        got = function(*arguments, **{**candidate.chosen, **small(candidate)})
+    assert bool(found[0][-1]) is hard
+    CHECK.assert_accurate(got, arguments[0].double() @ arguments[1].double(), 16)
 
 
 @pytest.mark.gpu
