@@ -54,10 +54,10 @@ def halved(graph_of, monkeypatch):
     return made
 
 
-def check(kernel, expression, given, **knobs):
+def check(kernel, expression, given, units=4, **knobs):
     want = exact(expression, given)
     (got,) = RUN(kernel, [(want.shape, torch.float32)], given, **knobs)
-    CHECK.assert_accurate(got, want, 4)
+    CHECK.assert_accurate(got, want, units)
 
 
 @pytest.mark.parametrize("expression", CASES)
@@ -103,6 +103,17 @@ def test_what_a_float16_has_no_range_for(halved, kind):
     check(halved("a @ b", shapes), "a @ b", given)
 
 
+@pytest.mark.parametrize("place", ["row", "column"])
+def test_a_tile_without_halves_beside_others(halved, place):
+    """Each decides for itself, so that the others stay as fast, and all have their biases."""
+    shapes = {"a": (300, 70), "b": (150, 70), "c": (150,)}
+    given = drawn(shapes)
+    which, line = ("a", 290) if place == "row" else ("b", 140)
+    given[which][line, ::2] *= 2.0**-30
+    expression = "torch.nn.functional.linear(a, b, c)"
+    check(halved(expression, shapes), expression, given, units=6)
+
+
 def test_nothing_where_halving_does_not_pay_or_more_follows(graph_of):
     def proposed(text, shapes, dtype="float32", target=CUDA):
         return list(ProductsInHalves().propose(graph_of(text, dtype=dtype, **shapes), target))
@@ -128,5 +139,5 @@ def test_it_compiles_without_spills(halved, tmp_path, width):
     compile_cubin(toolchain, kernel.source, "sm_90a", options, [], tmp_path)
     assert (tmp_path / CUBIN).stat().st_size > 1000
     log = (tmp_path / "build.log").read_text()
-    assert log.count("0 bytes spill stores, 0 bytes spill loads") == 3
+    assert log.count("0 bytes spill stores, 0 bytes spill loads") == 2
     assert "serialized" not in log  # wgmma's would wait for each other

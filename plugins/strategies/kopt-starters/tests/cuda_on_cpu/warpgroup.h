@@ -78,6 +78,34 @@ inline void pass_turn(int group) {
     if (++meeting.come == meeting.wanted) meeting.come = 0, ++meeting.held;
 }
 
+// bar.sync and barrier.red.or of two groups.
+namespace kopt_on_cpu {
+inline Meeting pairs[32];
+inline bool found[32];
+}  // namespace kopt_on_cpu
+inline void meet_groups() {
+    using namespace kopt_on_cpu;
+    auto &meeting = pairs[running->home - cluster.data()];
+    meeting.wanted = 256;
+    meet(meeting);
+}
+inline bool any_of_groups(bool mine) {
+    bool &any = kopt_on_cpu::found[kopt_on_cpu::running->home - kopt_on_cpu::cluster.data()];
+    any |= mine;
+    meet_groups();
+    const bool one = any;
+    meet_groups();
+    any = false;
+    return one;
+}
+
+inline unsigned fetch(const uint8_t *from) { return *from; }
+inline void fetch_words(unsigned &a, unsigned &b, unsigned &c, unsigned &d, const uint8_t *from) {
+    unsigned words[4];
+    std::memcpy(words, from, sizeof words);
+    a = words[0], b = words[1], c = words[2], d = words[3];
+}
+inline int block_again() { return blockIdx.x; }
 template <int COUNT> void hold(float (&)[COUNT]) {}
 inline void begin_products() {}
 inline void commit_products() {}

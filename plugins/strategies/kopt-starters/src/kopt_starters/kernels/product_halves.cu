@@ -4,8 +4,12 @@
 //
 // Halves are laid out first, in blocks of 64 numbers of the depth. In a block each row of the left and
 // each column of the right operand has a power of two of its own, as the range of a float16 is small.
-// What is 2**16 times smaller than the largest there loses bits. Where that is more than an eighth of
-// them, or where powers are too large or too small to be multiplied, `direct` computes the product.
+// What is 2**15 times smaller than the largest there loses bits. Where that is more than an eighth of
+// them, or where powers are too large or too small to be multiplied, infinity takes the power's place,
+// and no sum there is finite. A tile with such sums is computed from the operands as they are.
+//
+// Powers are read while shared memory is busy with products, so they are bytes: the upper seven bits
+// of an exponent, whose last bit is always set.
 //
 // Tensor cores cut off what does not fit as they add, which adds up: so every block is summed from
 // zero, the small products first, and sums of blocks are added to each other as float32.
@@ -16,19 +20,19 @@ $header
 using Element = float;
 __device__ __forceinline__ float wide(Element value) { return value; }
 
-constexpr int HIGH = 128;    // rows of a tile
-constexpr int DEEP = 32;     // of what is fetched at once: half a block
-constexpr int LINE = 128;    // bytes of a row of it: its numbers' large halves, then the small ones
-constexpr int ATOM = 1024;   // bytes of eight rows, which begin at multiples of it
-// Bytes that are fetched: rows, and what undoes the scale of each.
-constexpr int LEFT = (LINE + 4) * HIGH, RIGHT = (LINE + 4) * BLOCK_N;
-constexpr int LEFT_SLOT = (LEFT + ATOM - 1) / ATOM * ATOM;
-constexpr int RIGHT_SLOT = (RIGHT + ATOM - 1) / ATOM * ATOM;
-constexpr int SLOT = LEFT_SLOT + RIGHT_SLOT;
-constexpr int SUMS = BLOCK_N / 2;    // that a thread has of a product of 64 rows
-constexpr int BARRIERS = 128;        // bytes, before the slots
-constexpr int SLOTS = ($room - BARRIERS - ATOM) / SLOT < 8 ? ($room - BARRIERS - ATOM) / SLOT : 8;
-constexpr bool ALIGNED = $aligned;  // whether the result takes 8 bytes at a time
+constexpr int HIGH = 128;      // rows of a tile
+constexpr int DEEP = 32;       // of what is fetched at once: half a block
+constexpr int LINE = 128;      // bytes of a row of it: its numbers' large halves, then the small ones
+constexpr int ATOM = 1024;     // bytes of eight rows, which begin at multiples of it
+constexpr int LEFT = LINE * HIGH, RIGHT = LINE * BLOCK_N, SLOT = LEFT + RIGHT;  // bytes that are fetched
+constexpr int SUMS = BLOCK_N / 2;  // that a thread has of a product of 64 rows
+constexpr int BARRIERS = 128;  // bytes, before the slots
+constexpr int PITCH = 40;      // floats of a row as a warp writes 32 columns of its result
+constexpr int STAGED = 132;    // floats of a row that is 128 long, where a tile is computed without halves
+constexpr int BESIDE = 8 * 16 * PITCH;  // floats after the slots, for either
+static_assert(BESIDE >= 2 * 16 * STAGED, "");
+constexpr int ROOM = $room - BARRIERS - ATOM - BESIDE * 4;
+constexpr int SLOTS = ROOM / SLOT < 8 ? ROOM / SLOT : 8;
 static_assert(SLOTS >= 3, "");
 
 __device__ __forceinline__ unsigned address_of(const void *shared) {
@@ -38,7 +42,7 @@ __device__ __forceinline__ unsigned address_of(const void *shared) {
 // What wgmma is told about an operand: where it begins, that eight rows are 1024 bytes, and that their
 // pieces of 16 bytes are exchanged: c in row r lies at c ^ r % 8.
 __device__ __forceinline__ uint64_t described(const char *slots, int offset) {
-    return (uint64_t(1 << 30 | ATOM >> 4) << 32) + (1 << 16 | address_of(slots) >> 4) + (offset >> 4);
+    return uint64_t(1 << 30 | ATOM >> 4) << 32 | ((1 << 16 | address_of(slots) >> 4) + offset / 16u);
 }
 
 // Add the product of 64 rows over a depth of 32 bytes; or let it be the sum. Operands begin `left` and
@@ -93,7 +97,7 @@ __device__ __forceinline__ void copy_to(void *to, const void *from, int bytes,
 }
 
 __device__ __forceinline__ void meet_cluster() {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
 }
 
 // Warpgroups multiply in turns: while one does, the other one adds up. Who has the turn passes it.
@@ -105,6 +109,40 @@ __device__ __forceinline__ void pass_turn(int group) {
     asm volatile("bar.arrive %0, 256;" ::"r"(2 - group) : "memory");
 }
 
+// Reads that stay where they are among what is above.
+__device__ __forceinline__ unsigned fetch(const uint8_t *from) {
+    unsigned byte;
+    asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(byte) : "l"(from));
+    return byte;
+}
+
+__device__ __forceinline__ void fetch_words(unsigned &a, unsigned &b, unsigned &c, unsigned &d,
+                                            const uint8_t *from) {
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(from));
+}
+
+// The block's number, which the compiler does not keep in a register until then.
+__device__ __forceinline__ int block_again() {
+    int block;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    return block;
+}
+
+// Both warpgroups that multiply meet.
+__device__ __forceinline__ void meet_groups() {
+    asm volatile("bar.sync 3, 256;" ::: "memory");
+}
+
+__device__ __forceinline__ bool any_of_groups(bool mine) {
+    int any;
+    asm volatile(
+        "{ .reg .pred one, all; setp.ne.s32 one, %1, 0; barrier.cta.red.or.pred all, 3, 256, one;"
+        " selp.s32 %0, 1, 0, all; }"
+        : "=r"(any) : "r"(static_cast<int>(mine)) : "memory");
+    return any;
+}
+
 // Registers go from the warps that fetch to those that have sums.
 __device__ __forceinline__ void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;" ::: "memory");
@@ -114,9 +152,16 @@ __device__ __forceinline__ void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;" ::: "memory");
 }
 
-// The power of two that makes the number with these bits less than 2**15, but not by half.
-__device__ __forceinline__ float scale_of(int bits) { return __int_as_float((268 - (bits >> 23)) << 23); }
-__device__ __forceinline__ float unscale_of(int bits) { return __int_as_float(((bits >> 23) - 14) << 23); }
+// The exponent, and its last bit is set, of a power of two by which the number with these bits can be
+// divided to be less than 2**15, but not by much.
+__device__ __forceinline__ int exponent_of(int bits) { return (bits >> 23) - 14 | 1; }
+
+constexpr unsigned NO_POWER = 127;  // infinity's byte
+
+// The power of two with one of a word's bytes.
+__device__ __forceinline__ float power_of(unsigned word, int byte) {
+    return __int_as_float(__byte_perm(word, 0x00800000u, byte << 12 | 0x644));
+}
 
 // Whether powers of two of such numbers, or of none, can be multiplied by each other.
 __device__ __forceinline__ bool moderate(int bits) {
@@ -125,11 +170,17 @@ __device__ __forceinline__ bool moderate(int bits) {
 
 constexpr int ROWS = 64, BLOCK = 2 * DEEP;  // rows and depth that are laid out by one block of threads
 
+// Where a row's power is: those of the columns that a thread has sums of follow each other.
+template <int HIGHEST, bool OF_LEFT>
+__device__ __forceinline__ int place_of_power(int row) {
+    return OF_LEFT ? row : row % 8 / 2 * (HIGHEST / 4) + row / 8 * 2 + row % 2;
+}
+
 // Lay out rows of an operand, from row `first` of a tile of HIGHEST on, with zeros where it has none.
-template <int HIGHEST>
-__device__ __forceinline__ void lay_out(float *staged, const Element *from, char *tile, int first,
-                                        int *hard, int rows, int depth, long long row_stride,
-                                        long long depth_stride) {
+template <int HIGHEST, bool OF_LEFT>
+__device__ __forceinline__ void lay_out(float *staged, const Element *from, uint4 *to,
+                                        uint8_t *powers, int tile, int first, int rows, int depth,
+                                        long long row_stride, long long depth_stride) {
     // Threads beside each other read what is beside each other, in steps of four rows or numbers.
     const bool along = depth_stride == 1;
     const int outer = threadIdx.x / 64, inner = threadIdx.x % 64;
@@ -157,7 +208,8 @@ __device__ __forceinline__ void lay_out(float *staged, const Element *from, char
     top = max(top, __shfl_xor_sync(0xffffffffu, top, 1));
     top = max(top, __shfl_xor_sync(0xffffffffu, top, 2));
     const bool usable = moderate(top) && top;
-    const float scale = usable ? scale_of(top) : 1.0f, unscale = usable ? unscale_of(top) : 1.0f;
+    const int exponent = usable ? exponent_of(top) : 127;
+    const float scale = __int_as_float((254 - exponent) << 23);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         __half2 large[4], small[4];
@@ -168,14 +220,13 @@ __device__ __forceinline__ void lay_out(float *staged, const Element *from, char
             const float2 kept = __half22float2(large[i]);
             small[i] = __floats2half2_rn(one - kept.x, other - kept.y);
         }
-        char *const to = tile + half * ((LINE + 4) * HIGHEST), *const line = to + (first + row) * LINE;
-        *reinterpret_cast<uint4 *>(line + (part ^ row % 8) * 16) = *reinterpret_cast<uint4 *>(large);
-        *reinterpret_cast<uint4 *>(line + ((part + 4) ^ row % 8) * 16) = *reinterpret_cast<uint4 *>(small);
-        if (part == 0) reinterpret_cast<float *>(to + HIGHEST * LINE)[first + row] = unscale;
+        uint4 *const line = to + ((tile * 2ll + half) * HIGHEST + first + row) * (LINE / 16);
+        line[part ^ row % 8] = *reinterpret_cast<uint4 *>(large);
+        line[(part + 4) ^ row % 8] = *reinterpret_cast<uint4 *>(small);
     }
     // Numbers with bits lost are rarely looked for.
     int lost = 0;
-    const unsigned enough = usable ? (top >> 23) - 16 << 23 : 0;  // bits of a quarter, before it was scaled
+    const unsigned enough = usable ? exponent - 2 << 23 : 0;  // bits of a quarter, before it was scaled
     if (least + 1u < enough && least + 1u > 0)
         for (int i = 0; i < 16; ++i) {
             const unsigned bits = __float_as_int(mine[i / 8 * DEEP + i % 8]) & 0x7fffffff;
@@ -183,12 +234,14 @@ __device__ __forceinline__ void lay_out(float *staged, const Element *from, char
         }
     lost += __shfl_xor_sync(0xffffffffu, lost, 1);
     lost += __shfl_xor_sync(0xffffffffu, lost, 2);
-    if (lost > BLOCK / 8 || !moderate(top)) *hard = 1;
+    const unsigned power = lost <= BLOCK / 8 && moderate(top) ? exponent >> 1 : NO_POWER;
+    if (part == 0) powers[tile * HIGHEST + place_of_power<HIGHEST, OF_LEFT>(first + row)] = power;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lay(const Element *__restrict__ a, const Element *__restrict__ b, uint4 *__restrict__ left,
-    uint4 *__restrict__ right, int *__restrict__ hard, int lefts, int M, int N, int K, $strides) {
+    uint4 *__restrict__ right, uint8_t *__restrict__ rows, uint8_t *__restrict__ columns,
+    int lefts, int M, int N, int K, $strides) {
     __shared__ float staged[ROWS * (BLOCK + 1)];
     const int blocks = (K + BLOCK - 1) / BLOCK;
     const int down = (M + 2 * HIGH - 1) / (2 * HIGH) * (2 * HIGH) / ROWS;
@@ -203,15 +256,13 @@ lay(const Element *__restrict__ a, const Element *__restrict__ b, uint4 *__restr
     const long long z = at / (blocks * count);
     const int row = part * ROWS, depth = K - k * BLOCK;
     if (of_left) {
-        char *to = reinterpret_cast<char *>(left) +
-                   ((z * (down * ROWS / HIGH) + row / HIGH) * blocks + k) * (2ll * LEFT);
-        lay_out<HIGH>(staged, a + $a_batch + row * a_row + k * BLOCK * a_depth, to, row % HIGH, hard,
-                      M - row, depth, a_row, a_depth);
+        const int tile = (z * (down * ROWS / HIGH) + row / HIGH) * blocks + k;
+        lay_out<HIGH, true>(staged, a + $a_batch + row * a_row + k * BLOCK * a_depth, left, rows, tile,
+                            row % HIGH, M - row, depth, a_row, a_depth);
     } else {
-        char *to = reinterpret_cast<char *>(right) +
-                   ((z * (across * ROWS / BLOCK_N) + row / BLOCK_N) * blocks + k) * (2ll * RIGHT);
-        lay_out<BLOCK_N>(staged, b + $b_batch + row * b_column + k * BLOCK * b_depth, to, row % BLOCK_N,
-                         hard, N - row, depth, b_column, b_depth);
+        const int tile = (z * (across * ROWS / BLOCK_N) + row / BLOCK_N) * blocks + k;
+        lay_out<BLOCK_N, false>(staged, b + $b_batch + row * b_column + k * BLOCK * b_depth, right,
+                                columns, tile, row % BLOCK_N, N - row, depth, b_column, b_depth);
     }
 }
 
@@ -224,15 +275,28 @@ struct Result {
     __device__ __forceinline__ float finished(float value, int row, int column) const {
         return $finish;
     }
-    __device__ __forceinline__ void put(float one, float other, int row, int column) const {
-        if (row >= M || column >= N) return;
-        Element *place = out + row * o_row + column;
-        one = finished(one, row, column);
-        if (ALIGNED) {
-            *reinterpret_cast<float2 *>(place) = float2{one, finished(other, row, column + 1)};
-        } else {
-            place[0] = one;
-            if (column + 1 < N) place[1] = finished(other, row, column + 1);
+    // A warp's sums of 16 rows: 32 columns at a time, so that it writes what lies beside each other.
+    __device__ __forceinline__ void put_rows(const float (&sums)[SUMS], float *staged, int row,
+                                             int column) const {
+        const int lane = threadIdx.x % 32;
+        Element *place = out + row * o_row + column + lane;
+        float2 *const at = reinterpret_cast<float2 *>(staged + lane / 4 * PITCH) + lane % 4;
+#pragma unroll
+        for (int n = 0; n < SUMS / 4; n += 4) {
+            __syncwarp();
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                at[j * 4] = float2{sums[4 * (n + j)], sums[4 * (n + j) + 1]};
+                at[j * 4 + 4 * PITCH] = float2{sums[4 * (n + j) + 2], sums[4 * (n + j) + 3]};
+            }
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < 16; ++i, place += o_row) {
+                const float value = staged[i * PITCH + lane];
+                if (row + i < M && column + 8 * n + lane < N)
+                    *place = finished(value, row + i, column + 8 * n + lane);
+            }
+            place += 32 - 16 * o_row;
         }
     }
 };
@@ -243,14 +307,18 @@ __device__ constexpr int small(int k) { return LINE / 2 + k * 32; }
 
 // The sums of 64 rows over all blocks: two warpgroups go over the same slots.
 __device__ __forceinline__ void sum_up(float (&sums)[SUMS], char *slots, unsigned long long *full,
-                                       unsigned long long *empty, int blocks, int group) {
-    const int lane = threadIdx.x % 32, row = group * 64 + threadIdx.x % 128 / 32 * 16 + lane / 4;
+                                       unsigned long long *empty, const uint8_t *rows,
+                                       const uint8_t *columns, int left_tile, int right_tile, int blocks,
+                                       int group) {
+    const int lane = threadIdx.x % 32;
+    int row = left_tile * HIGH + threadIdx.x / 32 * 16 + lane / 4;
+    int column = right_tile * BLOCK_N + lane % 4 * (BLOCK_N / 4);
     float piece[SUMS];
 #pragma unroll
     for (int i = 0; i < SUMS; ++i) sums[i] = piece[i] = 0.0f;
     int slot = 0, parity = 0;
     if (group == 1) pass_turn(group);
-    for (int block = 0; block < blocks; ++block) {
+    for (int block = 0; block < blocks; ++block, row += HIGH, column += BLOCK_N) {
         int lefts[2], taken[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -258,58 +326,75 @@ __device__ __forceinline__ void sum_up(float (&sums)[SUMS], char *slots, unsigne
             lefts[i] = slot * SLOT, taken[i] = slot;
             if (++slot == SLOTS) slot = 0, parity ^= 1;
         }
-        const float *const rows_of = reinterpret_cast<const float *>(slots + lefts[0] + HIGH * LINE);
-        const float2 *const others =
-            reinterpret_cast<const float2 *>(slots + lefts[0] + LEFT_SLOT + BLOCK_N * LINE) + lane % 4;
-        const float low = rows_of[row], high = rows_of[row + 8];
         await_turn(group);
         hold(piece);
         begin_products();
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
-            const int left = lefts[n / 2] + group * 64 * LINE, right = lefts[n / 2] + LEFT_SLOT;
+            const int left = lefts[n / 2] + group * 64 * LINE, right = lefts[n / 2] + LEFT;
             multiply_rows(piece, slots, left + small(n % 2), right + large(n % 2), n);
             multiply_rows(piece, slots, left + large(n % 2), right + small(n % 2), 1);
         }
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
-            const int left = lefts[n / 2] + group * 64 * LINE, right = lefts[n / 2] + LEFT_SLOT;
+            const int left = lefts[n / 2] + group * 64 * LINE, right = lefts[n / 2] + LEFT;
             multiply_rows(piece, slots, left + large(n % 2), right + large(n % 2), 1);
         }
         commit_products();
         if (group == 0 || block + 1 < blocks) pass_turn(group);
-        await_products();
-        hold(piece);
+        const unsigned one = fetch(rows + row), other = fetch(rows + row + 8);
+        unsigned powers[BLOCK_N / 16];
 #pragma unroll
-        for (int j = 0; j < SUMS / 4; ++j) {
-            const float2 other = others[j * 4];
-            sums[4 * j] = fmaf(piece[4 * j], low * other.x, sums[4 * j]);
-            sums[4 * j + 1] = fmaf(piece[4 * j + 1], low * other.y, sums[4 * j + 1]);
-            sums[4 * j + 2] = fmaf(piece[4 * j + 2], high * other.x, sums[4 * j + 2]);
-            sums[4 * j + 3] = fmaf(piece[4 * j + 3], high * other.y, sums[4 * j + 3]);
-        }
+        for (int i = 0; i < BLOCK_N / 16; i += 4)
+            fetch_words(powers[i], powers[i + 1], powers[i + 2], powers[i + 3], columns + column + 4 * i);
+        await_products();
         __syncwarp();
         if (lane < 4) arrive_at(empty + (lane < 2 ? taken[0] : taken[1]), lane % 2);
+        hold(piece);
+        const float low = power_of(one, 0), high = power_of(other, 0);
+#pragma unroll
+        for (int j = 0; j < SUMS / 4; ++j) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float power = power_of(powers[j / 2], j % 2 * 2 + i);
+                sums[4 * j + i] = fmaf(piece[4 * j + i], low * power, sums[4 * j + i]);
+                sums[4 * j + 2 + i] = fmaf(piece[4 * j + 2 + i], high * power, sums[4 * j + 2 + i]);
+            }
+        }
     }
 }
 
+$direct
+// The tile of a block of threads.
+struct Place {
+    int down, across, high, wide, z;
+
+    __device__ __forceinline__ Place(int block, int M, int N)
+        : down((M + 2 * HIGH - 1) / (2 * HIGH)), across((N + BLOCK_N - 1) / BLOCK_N) {
+        const int tile = block / 2 % (down * across);
+        // Columns of GROUP pairs of tiles follow each other: what they read meets in the L2 cache.
+        const int first = tile / (GROUP * across) * GROUP, rows = min(GROUP, down - first);
+        const int within = tile % (GROUP * across);
+        high = (first + within % rows) * 2 + block % 2, wide = within / rows;
+        z = block / 2 / (down * across);
+    }
+    // Of all tiles of an operand.
+    __device__ __forceinline__ int left() const { return $left_z * (2 * down) + high; }
+    __device__ __forceinline__ int right() const { return $right_z * across + wide; }
+};
+
 // Two blocks of a cluster have tiles above each other: each fetches half of the columns for both.
 extern "C" __global__ void __launch_bounds__(384, 1)
-multiply_tiles(const uint4 *__restrict__ left, const uint4 *__restrict__ right,
-               const int *__restrict__ hard, $parameters) {
+multiply_tiles(const Element *__restrict__ a, const Element *__restrict__ b,
+               const uint4 *__restrict__ left, const uint4 *__restrict__ right,
+               const uint8_t *__restrict__ rows, const uint8_t *__restrict__ columns, $parameters,
+               $strides) {
     extern __shared__ __align__(128) unsigned char memory[];
-    if (*hard) return;
     unsigned long long *const full = reinterpret_cast<unsigned long long *>(memory), *empty = full + SLOTS;
     char *const slots = reinterpret_cast<char *>(memory) +
                         (address_of(memory) + BARRIERS + ATOM - 1) / ATOM * ATOM - address_of(memory);
-    const int blocks = (K + BLOCK - 1) / BLOCK, down = (M + 2 * HIGH - 1) / (2 * HIGH);
-    const int across = (N + BLOCK_N - 1) / BLOCK_N, rank = blockIdx.x % 2;
-    const int tile = blockIdx.x / 2 % (down * across);
-    const long long z = blockIdx.x / 2 / (down * across);
-    // Columns of GROUP pairs of tiles follow each other: what they read meets in the L2 cache.
-    const int first = tile / (GROUP * across) * GROUP, high = min(GROUP, down - first);
-    const int within = tile % (GROUP * across);
-    const int high_tile = (first + within % high) * 2 + rank, wide_tile = within / high;
+    float *const beside = reinterpret_cast<float *>(slots + SLOTS * SLOT);
+    const int blocks = (K + BLOCK - 1) / BLOCK, rank = blockIdx.x % 2;
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; ++i) begin_barrier(full + i, 1), begin_barrier(empty + i, 16);
         show_barriers();
@@ -320,18 +405,18 @@ multiply_tiles(const uint4 *__restrict__ left, const uint4 *__restrict__ right,
     if (group == 2) {
         give_registers();
         if (threadIdx.x == 256) {
-            const char *of_left = reinterpret_cast<const char *>(left) +
-                                  ($left_z * (2 * down) + high_tile) * blocks * (2ll * LEFT);
-            const char *of_right = reinterpret_cast<const char *>(right) +
-                                   ($right_z * across + wide_tile) * blocks * (2ll * RIGHT) +
-                                   rank * (RIGHT / 2);
+            const Place place(blockIdx.x, M, N);
+            const int left_tile = place.left() * blocks, right_tile = place.right() * blocks;
+            const char *of_left = reinterpret_cast<const char *>(left) + left_tile * (2ll * LEFT);
+            const char *of_right =
+                reinterpret_cast<const char *>(right) + right_tile * (2ll * RIGHT) + rank * (RIGHT / 2);
             int slot = 0, parity = 1;
             for (int n = 0; n < 2 * blocks; ++n) {
                 await(empty + slot, parity);
                 arm(full + slot, LEFT + RIGHT);
                 char *const to = slots + slot * SLOT;
                 copy_to(to, of_left + n * (long long)LEFT, LEFT, full + slot, 1 << rank);
-                copy_to(to + LEFT_SLOT + rank * (RIGHT / 2), of_right + n * (long long)RIGHT, RIGHT / 2,
+                copy_to(to + LEFT + rank * (RIGHT / 2), of_right + n * (long long)RIGHT, RIGHT / 2,
                         full + slot, 3);
                 if (++slot == SLOTS) slot = 0, parity ^= 1;
             }
@@ -339,60 +424,27 @@ multiply_tiles(const uint4 *__restrict__ left, const uint4 *__restrict__ right,
     } else {
         take_registers();
         float sums[SUMS];
-        sum_up(sums, slots, full, empty, blocks, group);
+        {
+            const Place place(blockIdx.x, M, N);
+            sum_up(sums, slots, full, empty, rows, columns, place.left() * blocks,
+                   place.right() * blocks, blocks, group);
+        }
+        // Where it is is found anew, as no register was left to keep it in.
+        const Place place(block_again(), M, N);
+        const long long z = place.z;
         const Result result{$result};
-        const int row = high_tile * HIGH + group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
-        const int column = wide_tile * BLOCK_N + threadIdx.x % 4 * 2;
+        bool hard = false;
 #pragma unroll
-        for (int j = 0; j < SUMS / 4; ++j) {
-            result.put(sums[4 * j], sums[4 * j + 1], row, column + 8 * j);
-            result.put(sums[4 * j + 2], sums[4 * j + 3], row + 8, column + 8 * j);
+        for (int i = 0; i < SUMS; ++i) hard |= !(fabsf(sums[i]) < __int_as_float(0x7f800000));
+        if (any_of_groups(hard)) {
+            const int top = place.high * HIGH, side = place.wide * BLOCK_N;
+            compute_directly(result, beside, {a + $a_batch + top * a_row, M - top, K, a_row, a_depth},
+                             {b + $b_batch + side * b_column, N - side, K, b_column, b_depth}, top, side);
+        } else {
+            const int warp = threadIdx.x / 32;
+            result.put_rows(sums, beside + warp * 16 * PITCH, place.high * HIGH + warp * 16,
+                            place.wide * BLOCK_N);
         }
     }
     meet_cluster();  // nobody's memory is written to after it has ended
-}
-
-// The product of operands as they are, where halves are not enough.
-extern "C" __global__ void __launch_bounds__(256)
-direct(const Element *__restrict__ a, const Element *__restrict__ b, const int *__restrict__ hard,
-       $parameters, $strides) {
-    if (!*hard) return;
-    __shared__ float lefts[16][65], rights[16][65];
-    const int down = (M + 63) / 64, across = (N + 63) / 64;
-    const int i = threadIdx.x / 16, j = threadIdx.x % 16;
-    for (long long tile = blockIdx.x; tile < (long long)batches * down * across; tile += gridDim.x) {
-        const long long z = tile / (down * across);
-        const int row = tile / across % down * 64, column = tile % across * 64;
-        const Element *from_a = a + $a_batch + row * a_row, *from_b = b + $b_batch + column * b_column;
-        float sums[4][4] = {}, part[4][4] = {};
-        for (int k = 0; k < K; k += 16) {
-            for (int n = threadIdx.x; n < 1024; n += 256) {
-                const bool a_along = a_depth == 1, b_along = b_depth == 1;
-                const int ak = a_along ? n % 16 : n / 64, am = a_along ? n / 16 : n % 64;
-                const int bk = b_along ? n % 16 : n / 64, bn = b_along ? n / 16 : n % 64;
-                lefts[ak][am] = row + am < M && k + ak < K ? from_a[am * a_row + (k + ak) * a_depth] : 0.0f;
-                rights[bk][bn] =
-                    column + bn < N && k + bk < K ? from_b[bn * b_column + (k + bk) * b_depth] : 0.0f;
-            }
-            __syncthreads();
-            for (int n = 0; n < 16; ++n)
-#pragma unroll
-                for (int y = 0; y < 4; ++y)
-#pragma unroll
-                    for (int x = 0; x < 4; ++x)
-                        part[y][x] = fmaf(lefts[n][i + 16 * y], rights[n][j + 16 * x], part[y][x]);
-            __syncthreads();
-            if (k % 64 == 48 || k + 16 >= K)  // there may be much to add up
-#pragma unroll
-                for (int y = 0; y < 4; ++y)
-#pragma unroll
-                    for (int x = 0; x < 4; ++x) sums[y][x] += part[y][x], part[y][x] = 0.0f;
-        }
-        const Result result{$result};
-        for (int y = 0; y < 4; ++y)
-            for (int x = 0; x < 4; ++x) {
-                const int m = row + i + 16 * y, n = column + j + 16 * x;
-                if (m < M && n < N) result.out[m * o_row + n] = result.finished(sums[y][x], m, n);
-            }
-    }
 }

@@ -28,8 +28,8 @@ _PAIR = 256
 """Rows of the tiles of a cluster, which are above each other."""
 _BLOCK = 64
 """Numbers of the depth with one power of two."""
-_LINE = 33
-"""Floats of half a block of a row: both halves of 32 numbers, and what undoes their scale."""
+_SCRATCH = ("left", "right", "rows", "columns")
+"""Operands in halves, and powers of two of their rows and columns."""
 _IDEA = "product: operands laid out in two float16s a number, pairs of blocks share what they fetch"
 
 
@@ -38,16 +38,16 @@ def halves_kernel(graph: Graph, product: Product, sizes: Sizes) -> Candidate | N
     knobs = _knobs(sizes)
     plain = tiles.supported(product) and len(product.steps["k"]) <= 1
     suits = has_warpgroup_products(sizes.device) and halving_pays(sizes)
-    if not plain or not suits or not tiles.names_fit(graph, {*knobs, "left", "right", "hard"}):
+    if not plain or not suits or not tiles.names_fit(graph, {*knobs, *_SCRATCH}):
         return None
     groups = [f"#if BLOCK_N == {n}\n{group_product('float16', n)}\n#endif" for n in _WIDTHS]
     places = tiles.result_places(product)
     source = rendering.template("product_halves.cu").substitute(
         places,
         header=_header(product, sizes, knobs),
-        aligned=tiles.flag(_aligned(product)),
         products="\n".join(groups),
         wgmma=rendering.part("wgmma.cu"),
+        direct=rendering.part("product_directly.cu"),
         room=str(shared_bytes(sizes.device)),
         a_batch=tiles.batch(product, "a"),
         b_batch=tiles.batch(product, "b"),
@@ -71,12 +71,6 @@ def _knobs(sizes: Sizes) -> dict[str, Knob]:
 def _batches(product: Product, which: int) -> bool:
     """Whether an operand is another one in each batch."""
     return any(step.strides[which] for step in product.steps["b"])
-
-
-def _aligned(product: Product) -> bool:
-    """Whether all rows of the result begin, and end, at multiples of 8 bytes."""
-    batches = [step.strides[3] for step in product.steps["b"]]
-    return not any(each % 2 for each in (product.size["n"], product.stride(3, "m"), *batches))
 
 
 def _declared(product: Product, letters: str) -> str:
@@ -103,29 +97,22 @@ def _header(product: Product, sizes: Sizes, knobs: Mapping[str, Knob]) -> str:
     bias = [identifier(product.bias.tensor.name)] if product.bias and tiles.biased(product) else []
     inner = _strides(product, "ab").values()
     result = [*bias, "out", batches, rows, columns, depth, *_strides(product, "co").values()]
-    laid = [left, right, "left", "right", "hard", lefts, rows, columns, depth, *inner]
+    laid = [left, right, *_SCRATCH, lefts, rows, columns, depth, *inner]
     parts = f"({lefts} * {pairs} * {_PAIR // 64} + {rights} * {across} * BLOCK_N // 64)"
-    small = f"cdiv({rows}, 64) * cdiv({columns}, 64) * {batches}"
-    required = [*requirements(product), *tiles.divided(product, 3, 2 if _aligned(product) else 1)]
     lines = [
-        f"requires = [{', '.join(tiles.quoted(required))}]",
-        *scratch("left", f"{lefts} * {pairs} * {blocks} * {4 * 128 * _LINE}"),
-        *scratch("right", f"{rights} * {across} * {blocks} * BLOCK_N * {2 * _LINE}"),
-        *scratch("hard", "1", dtype="int32", zeroed=True),
+        f"requires = [{', '.join(tiles.quoted(requirements(product)))}]",
+        *scratch("left", f"{lefts} * {pairs} * {blocks} * {_PAIR * _BLOCK}"),
+        *scratch("right", f"{rights} * {across} * {blocks} * BLOCK_N * {_BLOCK}"),
+        *scratch("rows", f"{lefts} * {pairs} * {blocks} * {_PAIR}", dtype="uint8"),
+        *scratch("columns", f"{rights} * {across} * {blocks} * BLOCK_N", dtype="uint8"),
         *launch("lay", [f"{blocks} * {parts}"], [256], laid),
         *launch(
             "multiply_tiles",
             [f"2 * {batches} * {pairs} * {across}"],
             [384],
-            ["left", "right", "hard", *result],
+            [left, right, *_SCRATCH, *result, *inner],
         ),
         "cluster = [2]",
         f"shared = {shared_bytes(sizes.device)}",
-        *launch(
-            "direct",
-            [f"min({small}, {4 * sizes.units})"],
-            [256],
-            [left, right, "hard", *result, *inner],
-        ),
     ]
     return rendering.header("//", lines, knobs)
