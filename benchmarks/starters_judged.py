@@ -2,6 +2,9 @@
 
 python benchmarks/starters_judged.py SUITE -o benchmarks/results/NAME.json [--languages cuda triton] [--jobs 4]
 
+With --beside FOLDER a kernel file there with a problem's name, or with what is before its first dash, is
+judged with them.
+
 Each problem has a process of its own, which verifies and times the kernels at a search's depth, beside
 eager PyTorch (and torch.compile with --compile). Several at a time take turns on the device.
 """
@@ -25,6 +28,7 @@ from kopt.cli.outcome import evaluation_json
 from kopt.config import Settings
 from kopt.model.candidate import Candidate
 from kopt.model.device import Target
+from kopt.model.kernel_file import parse_kernel
 from kopt.model.problem import Problem
 from kopt.single import evaluator_for
 from kopt.suites.folder import folder_suite
@@ -36,6 +40,8 @@ from kopt_starters import Starters
 _STRUCTURES = 16
 LANGUAGES = [Candidate(source="", language=name, entry="none") for name in ("triton", "cuda")]
 """Stand for what will be judged: their backends are loaded."""
+BESIDE = "beside: "
+"""What the idea of somebody else's kernel begins with; its folder's name follows."""
 
 
 def suite_of(given: argparse.Namespace) -> Suite:
@@ -61,6 +67,8 @@ def judged(problem: Problem, given: argparse.Namespace) -> dict[str, Any]:
                 problem, opening.signature, Target(language=language, device=opening.device), None
             )
         ]
+        if (other := beside(problem, given.beside)) is not None:
+            candidates.append(other)
         found = list(evaluator.evaluate(candidates))
     return {
         "device": opening.device.to_json(), "copy_ms": opening.copy_ms, "noise": opening.noise,
@@ -68,6 +76,15 @@ def judged(problem: Problem, given: argparse.Namespace) -> dict[str, Any]:
         "seconds": round(time.monotonic() - began, 1),
         "candidates": [{"idea": each.candidate.idea, **evaluation_json(each)} for each in found],
     }  # fmt: skip
+
+
+def beside(problem: Problem, folder: Path | None) -> Candidate | None:
+    """Return somebody else's kernel for a problem; None where there is none."""
+    for name in (problem.name, problem.name.partition("-")[0]):
+        if folder is not None and (file := folder / f"{name}.py").is_file():
+            idea = f"{BESIDE}{folder.name}"
+            return parse_kernel(file.read_text(encoding="utf-8"), "triton", idea=idea)
+    return None
 
 
 def apart(number: str, given: argparse.Namespace) -> dict[str, Any]:
@@ -105,6 +122,7 @@ def main() -> None:
     parser.add_argument("--languages", nargs="+", default=["cuda", "triton"])
     parser.add_argument("--compile", action="store_true", help="torch.compile is a baseline too")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--beside", type=Path, help="folder of somebody else's kernel files")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     suite = suite_of(given)

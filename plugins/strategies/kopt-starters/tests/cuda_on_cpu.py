@@ -105,8 +105,8 @@ def _compiled(source: str, knobs: dict[str, Any], kernels: list[str], folder: Pa
     )  # fmt: skip
     # What is one instruction of a warp is in the headers, by the same name.
     shared = re.sub(
-        r"__device__ __forceinline__ \w+ \w+\([^{]*\{(?:(?!\n\}\n).)*?\basm\b.*?\n\}\n", "", shared,
-        flags=re.DOTALL,
+        r"__device__ __forceinline__ \w+ \w+\([^{]*\{(?:(?!\n(\}\n|__device__|struct)).)*?\basm\b.*?\n\}\n",
+        "", shared, flags=re.DOTALL,
     )  # fmt: skip
     starts = [
         f'extern "C" void kopt_start_{name}(void **given, const unsigned *shape, size_t shared) '
