@@ -103,15 +103,16 @@ def test_what_a_float16_has_no_range_for(halved, kind):
     check(halved("a @ b", shapes), "a @ b", given)
 
 
+@pytest.mark.parametrize("width", [128, 192])
 @pytest.mark.parametrize("place", ["row", "column"])
-def test_a_tile_without_halves_beside_others(halved, place):
+def test_a_tile_without_halves_beside_others(halved, place, width):
     """Each decides for itself, so that the others stay as fast, and all have their biases."""
-    shapes = {"a": (300, 70), "b": (150, 70), "c": (150,)}
+    shapes = {"a": (300, 70), "b": (250, 70), "c": (250,)}
     given = drawn(shapes)
-    which, line = ("a", 290) if place == "row" else ("b", 140)
+    which, line = ("a", 290) if place == "row" else ("b", 240)
     given[which][line, ::2] *= 2.0**-30
     expression = "torch.nn.functional.linear(a, b, c)"
-    check(halved(expression, shapes), expression, given, units=6)
+    check(halved(expression, shapes), expression, given, units=6, BLOCK_N=width)
 
 
 def test_nothing_where_halving_does_not_pay_or_more_follows(graph_of):
