@@ -78,6 +78,15 @@ def test_infinities_and_nan():
     CHECK.assert_accurate(result(kernel, x, t, "none"), exact)
 
 
+def test_logits_far_from_zero_lose_nothing():
+    """Two equal classes: log 2, however large both are."""
+    kernel = kernel_of("F.cross_entropy(x, t, reduction='none')", 2, 3000, "float16")
+    x, t = torch.full((2, 3000), -100.0, dtype=torch.float16), torch.tensor([7, 2999])
+    x[:, 7] = x[:, 2999] = 49984.0
+    exact = F.cross_entropy(x.double(), t, reduction="none")
+    CHECK.assert_accurate(result(kernel, x, t, "none"), exact, 1)
+
+
 def test_a_label_that_is_no_class_has_no_loss():
     kernel = kernel_of("F.cross_entropy(x, t, reduction='none')", 4, 6)
     x, t = TRITON.arguments(4, 6)

@@ -78,7 +78,6 @@ struct Row {
                 if (!MASKED || at * 4 + i < limit) larger = fmaxf(larger, values[i]);
         }
         if (LANES == 2) larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 16));
-        const float offset = larger * POWER;
         float added = 0;
 #pragma unroll
         for (int at = part; at < BLOCK_N / 4; at += LANES) {
@@ -87,7 +86,7 @@ struct Row {
             alignas(8) Element weights[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                float weight = exp2f(fmaf(values[i], POWER, -offset));
+                float weight = exp2f((values[i] - larger) * POWER);
                 if (MASKED && at * 4 + i >= limit) weight = 0;
                 added += weight;
                 weights[i] = Element(weight);
@@ -96,7 +95,7 @@ struct Row {
             reinterpret_cast<uint2 *>(scores)[at] = *reinterpret_cast<const uint2 *>(weights);
         }
         if (LANES == 2) added += __shfl_xor_sync(0xffffffffu, added, 16);
-        const float fading = exp2f(fmaf(most, POWER, -offset));
+        const float fading = exp2f((most - larger) * POWER);
         sum = sum * fading + added;
         most = larger;
         return fading;

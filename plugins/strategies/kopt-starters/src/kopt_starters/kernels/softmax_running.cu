@@ -11,10 +11,11 @@ __device__ __forceinline__ float power_of_two(float x) {
 }
 
 // e to the power of value - shift. Rows of halves are read faster than expf would come to its end, and
-// have fewer digits than are lost here.
+// have fewer digits than are lost here. The difference comes first: a product of each with log2(e)
+// would lose what is left of large values that are close to each other.
 __device__ __forceinline__ float exponential(float value, float shift) {
     constexpr float LOG2_E = 1.4426950408889634f;
-    if constexpr (sizeof(Element) == 2) return power_of_two(fmaf(value, LOG2_E, -shift * LOG2_E));
+    if constexpr (sizeof(Element) == 2) return power_of_two((value - shift) * LOG2_E);
     return expf(value - shift);
 }
 
