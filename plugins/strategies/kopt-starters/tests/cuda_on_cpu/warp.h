@@ -134,6 +134,7 @@ inline void send(float *to, float value, int block, unsigned long long *barrier)
 inline void arrive() {}
 inline void wait_for_cluster() { kopt_on_cpu::meet(kopt_on_cpu::all_blocks); }
 inline void meet_cluster() { kopt_on_cpu::meet(kopt_on_cpu::all_blocks); }
+inline void leave_cluster() { meet_cluster(); }
 inline void arrive_at(unsigned long long *barrier, int block) {
     kopt_on_cpu::count(kopt_on_cpu::in_block(barrier, block), 1, 0);
 }

@@ -96,8 +96,14 @@ __device__ __forceinline__ void copy_to(void *to, const void *from, int bytes,
         "h"(static_cast<unsigned short>(blocks)) : "memory");
 }
 
+// That barriers have begun is shown by a fence of its own.
 __device__ __forceinline__ void meet_cluster() {
-    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// Nobody arrives at a barrier of a block that has ended.
+__device__ __forceinline__ void leave_cluster() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // Warpgroups multiply in turns: while one does, the other one adds up. Who has the turn passes it.
@@ -446,5 +452,5 @@ multiply_tiles(const Element *__restrict__ a, const Element *__restrict__ b,
                             place.wide * BLOCK_N);
         }
     }
-    meet_cluster();  // nobody's memory is written to after it has ended
+    leave_cluster();
 }
