@@ -26,3 +26,10 @@ __device__ __forceinline__ Memory narrowed(const Values &values) {
     for (int j = 0; j < PIECE; ++j) elements[j] = Element(values.at[j]);
     return memory;
 }
+
+// 2^x, in one instruction: results below 2^-126 are 0.
+__device__ __forceinline__ float power_of_two(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}

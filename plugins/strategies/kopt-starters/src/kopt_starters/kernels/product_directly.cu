@@ -64,6 +64,7 @@ __device__ __forceinline__ void compute_directly(const Result &result, float *st
 #pragma unroll
                     for (int x = 0; x < 8; ++x) sums[y][x] += part[y][x], part[y][x] = 0.0f;
         }
+        // Rows 4 * i to 4 * i + 3, and those 64 further down.
         Element *line = result.out + (top + 4 * i) * result.o_row + side;
 #pragma unroll
         for (int y = 0; y < 8; ++y, line += (y == 4 ? 61 : 1) * result.o_row)

@@ -3,13 +3,6 @@ $header
 #include <cuda_pipeline.h>
 $pieces
 
-// 2^x, in one instruction: results below 2^-126 are 0.
-__device__ __forceinline__ float power_of_two(float x) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-}
-
 // A barrier of this block's shared memory: each of its phases is over when it has been armed once
 // with a number of bytes, and as many have come.
 __device__ __forceinline__ void begin_phases(unsigned long long *barrier) {

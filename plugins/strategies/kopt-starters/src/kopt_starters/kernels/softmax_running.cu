@@ -3,13 +3,6 @@ struct Running {
     float most = -INFINITY, sum = 0;
 };
 
-// 2^x, in one instruction: results below 2^-126 are 0.
-__device__ __forceinline__ float power_of_two(float x) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-}
-
 // e to the power of value - shift. Rows of halves are read faster than expf would come to its end, and
 // have fewer digits than are lost here. The difference comes first: a product of each with log2(e)
 // would lose what is left of large values that are close to each other.
