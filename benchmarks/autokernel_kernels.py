@@ -37,6 +37,8 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="checkout of AutoKernel")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder for the files")
     given = parser.parse_args()
+    if not (given.root / "kernels").is_dir():
+        parser.error(f"{given.root} has no folder kernels; --root is a checkout of AutoKernel")
     given.output.mkdir(parents=True, exist_ok=True)
     for problem, (file, takes, returns) in KERNELS.items():
         text = (given.root / "kernels" / f"{file}.py").read_text(encoding="utf-8")

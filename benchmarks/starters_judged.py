@@ -125,6 +125,8 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, help="folder of somebody else's kernel files")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.beside is not None and not given.beside.is_dir():
+        parser.error(f"--beside {given.beside} is no folder; autokernel_kernels.py writes one")
     suite = suite_of(given)
     if given.one:
         (chosen,) = suite.chosen(parse_ids(given.one))
